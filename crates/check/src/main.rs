@@ -1,0 +1,5 @@
+//! The program behind check.sh and replay.sh.
+
+use lastword_check as _;
+
+fn main() {}

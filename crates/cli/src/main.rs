@@ -1,0 +1,2 @@
+//! The program `lastword`.
+fn main() {}
