@@ -1,0 +1,105 @@
+//! The notification barrier: notification handlers run one at a time, in arrival order, and a request starts only after
+//! the notifications that arrived before it were handled.
+//!
+//! One exception keeps both sides from waiting for each other: while the handler that runs waits for the peer,
+//! requests start, since the peer may need their answers before it can give its own.
+
+use alloc::collections::{BTreeSet, VecDeque};
+
+use crate::{connection::Limits, guard::guard, id::Arrival, requests::Stage};
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Barrier {
+    /// The notifications that are not handled yet, in arrival order. Only the first one's handler may run.
+    queue: VecDeque<Arrival>,
+    /// How far the handler of the first one has come.
+    stage: Stage,
+    /// How many responses of the peer the handler of the first one waits for.
+    waits: usize,
+    /// The requests that wait for notifications.
+    held: BTreeSet<Arrival>,
+}
+
+impl Default for Barrier {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), stage: Stage::Held, waits: 0, held: BTreeSet::new() }
+    }
+}
+
+impl Barrier {
+    pub(crate) fn push(&mut self, notification: Arrival) {
+        self.queue.push_back(notification);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
+    }
+
+    /// The notification whose turn it is, and how far its handler has come.
+    pub(crate) fn head(&self) -> Option<(Arrival, Stage)> {
+        Some((*self.queue.front()?, self.stage))
+    }
+
+    pub(crate) fn set_stage(&mut self, stage: Stage) {
+        self.stage = stage;
+    }
+
+    /// The first notification is handled.
+    pub(crate) fn pop(&mut self) {
+        self.queue.pop_front();
+        self.stage = Stage::Held;
+        self.waits = 0;
+    }
+
+    /// The handler of this message waits for one more response of the peer; only the notification's counts here.
+    pub(crate) fn wait(&mut self, by: Arrival) {
+        if self.is_run_by(by) {
+            self.waits += 1;
+        }
+    }
+
+    /// One response that the handler of this message waited for is there.
+    pub(crate) fn wait_over(&mut self, by: Arrival) {
+        if self.is_run_by(by) {
+            self.waits -= 1;
+        }
+    }
+
+    fn is_run_by(&self, by: Arrival) -> bool {
+        self.head() == Some((by, Stage::Running))
+    }
+
+    /// Whether the handler that runs waits for the peer.
+    pub(crate) fn waits_for_peer(&self) -> bool {
+        self.waits > 0
+    }
+
+    /// Whether a request that arrived then may start.
+    pub(crate) fn is_open(&self, request: Arrival, limits: &Limits) -> bool {
+        self.queue.front().is_none_or(|first| request < *first)
+            || guard!(limits, "peer-wait-releases", self.waits_for_peer())
+    }
+
+    /// Keeps a request until [`Barrier::is_open`] for it.
+    pub(crate) fn hold(&mut self, request: Arrival) {
+        self.held.insert(request);
+    }
+
+    pub(crate) fn is_held(&self, request: Arrival) -> bool {
+        self.held.contains(&request)
+    }
+
+    pub(crate) fn forget(&mut self, request: Arrival) {
+        self.held.remove(&request);
+    }
+
+    /// Takes out the first held request, if it may start.
+    pub(crate) fn release(&mut self, limits: &Limits) -> Option<Arrival> {
+        let first = *self.held.first()?;
+        self.is_open(first, limits).then(|| self.held.pop_first()).flatten()
+    }
+}

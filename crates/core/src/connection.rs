@@ -1,0 +1,515 @@
+//! Everything that one Agent Client Protocol connection must remember, and the one way in.
+//!
+//! The parts are modules with one concern each: the requests in flight, the turns of each session, the barrier of the
+//! notifications, our calls to the peer. They stand under one lock, so that an arrival is decided by all of them at once.
+
+use alloc::vec::Vec;
+use core::fmt::{self, Write as _};
+
+use crate::{
+    barrier::Barrier,
+    calls::Calls,
+    guard::guard,
+    id::{Arrival, CallId, RequestId, SessionId},
+    requests::{Request, Requests, Stage},
+    step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Refusal, Step},
+    turns::Turns,
+};
+
+/// The bounds of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Limits {
+    /// How many requests of the peer may be in flight. At the bound a further one is refused with an error that says so;
+    /// responses, cancels and notifications still get through.
+    pub requests_in_flight_max: usize,
+    /// How many notifications may wait for their handlers. At the bound the reader waits, see [`Connection::room`].
+    pub notifications_queued_max: usize,
+    /// The guard that a checker forces, if any.
+    #[cfg(feature = "check")]
+    pub forced: Option<crate::guard::Forced>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            // Far above what an editor sends; some 16 MiB if every request is held with a small payload.
+            requests_in_flight_max: 65_536,
+            // As in the SDK whose queue is bounded; there a full queue closes the connection, here the reader waits.
+            notifications_queued_max: 1024,
+            #[cfg(feature = "check")]
+            forced: None,
+        }
+    }
+}
+
+/// Whether one more notification can be taken in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// There is room.
+    Free,
+    /// The queue is full: read on once the handler that runs has returned.
+    WhenHandled,
+    /// The queue is full and the handler that runs waits for a response that only reading on could bring.
+    Never,
+}
+
+/// The state of one connection. See the crate's documentation for the law of whoever drives it.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Connection {
+    limits: Limits,
+    /// The number of the last message that was taken in.
+    last: u64,
+    requests: Requests,
+    turns: Turns,
+    barrier: Barrier,
+    calls: Calls,
+    input_ended: bool,
+}
+
+impl Connection {
+    /// A connection on which nothing has happened.
+    #[must_use]
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            last: 0,
+            requests: Requests::default(),
+            turns: Turns::default(),
+            barrier: Barrier::default(),
+            calls: Calls::default(),
+            input_ended: false,
+        }
+    }
+
+    // Inputs.
+
+    /// Takes one step and says what is to be done, in that order.
+    ///
+    /// # Errors
+    ///
+    /// [`NotOwed`] where nothing owes this step in this state; the state is then bit-identical to what it was.
+    pub fn apply(&mut self, step: Step) -> Result<Effects, NotOwed> {
+        let mut effects = Effects::new();
+        if self.input_ended && step.is_arrival() {
+            return Err(NotOwed(step));
+        }
+        match step {
+            Step::PromptArrived { id, session } => self.prompt_arrived(id, session, &mut effects),
+            Step::CancelArrived { id, session } => self.cancel_arrived(id, &session, &mut effects),
+            Step::RequestArrived { id } => {
+                let _ = self.accept(id, None, &mut effects);
+            }
+            Step::NotificationArrived => self.notification_arrived(&mut effects),
+            Step::RequestCancelArrived { id } => self.request_cancel_arrived(&id, &mut effects),
+            Step::ResponseArrived { call } => {
+                let Some(by) = self.calls.close(call) else { return Err(NotOwed(step)) };
+                self.wait_over(by);
+                effects.push(Effect::Resume(call));
+            }
+            Step::InputEnded => self.input_ended(&mut effects),
+            Step::Started(arrival) => {
+                if self.stage(arrival) != Some(Stage::Starting) {
+                    return Err(NotOwed(step));
+                }
+                self.started(arrival, &mut effects);
+            }
+            Step::Returned(arrival, outcome) => {
+                if self.stage(arrival) != Some(Stage::Running) {
+                    return Err(NotOwed(step));
+                }
+                self.returned(arrival, outcome, &mut effects);
+            }
+            Step::GraceOver(arrival) => {
+                if !self.grace_may_end(arrival) {
+                    return Err(NotOwed(step));
+                }
+                self.returned(arrival, Outcome::Failed, &mut effects);
+            }
+            Step::Called { by } => {
+                if by.is_some_and(|by| self.stage(by) != Some(Stage::Running)) {
+                    return Err(NotOwed(step));
+                }
+                self.called(by, &mut effects);
+            }
+            Step::CallDropped { call } => {
+                let Some(by) = self.calls.close(call) else { return Err(NotOwed(step)) };
+                self.wait_over(by);
+                effects.push(Effect::CancelCall(call));
+            }
+        }
+        self.settle(&mut effects);
+        Ok(effects)
+    }
+
+    // Getters.
+
+    /// The steps of tasks that may come now: what is owed, and what running handlers may do. Arrivals may always come.
+    ///
+    /// This is the rule "this effect allows that step next", and it stands only here and in [`Connection::apply`]: the
+    /// model enumerates it, and the shell's tasks can do nothing else.
+    #[must_use]
+    pub fn may_come(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let head = self.barrier.head();
+        for (arrival, stage) in
+            head.into_iter().chain(self.requests.iter().map(|(arrival, request)| (arrival, request.stage)))
+        {
+            match stage {
+                Stage::Held => {}
+                Stage::Starting => steps.push(Step::Started(arrival)),
+                Stage::Running => {
+                    steps.push(Step::Returned(arrival, Outcome::Succeeded));
+                    steps.push(Step::Returned(arrival, Outcome::Failed));
+                    steps.push(Step::Called { by: Some(arrival) });
+                    if self.grace_may_end(arrival) {
+                        steps.push(Step::GraceOver(arrival));
+                    }
+                }
+            }
+        }
+        steps.extend(self.calls.iter().map(|(call, _)| Step::CallDropped { call }));
+        steps
+    }
+
+    /// How far the handler of a message has come; none where it is done or never was.
+    #[must_use]
+    pub fn stage(&self, arrival: Arrival) -> Option<Stage> {
+        match self.barrier.head() {
+            Some((head, stage)) if head == arrival => Some(stage),
+            _ => self.requests.get(arrival).map(|request| request.stage),
+        }
+    }
+
+    /// Whether the handler of a message runs. A turn may speak only while this holds: no update after its response.
+    #[must_use]
+    pub fn is_running(&self, arrival: Arrival) -> bool {
+        self.stage(arrival) == Some(Stage::Running)
+    }
+
+    /// What ended a request that is in flight, if something did.
+    #[must_use]
+    pub fn ended(&self, arrival: Arrival) -> Option<Cause> {
+        self.requests.get(arrival)?.ended
+    }
+
+    /// The open calls, each with the message whose handler made it.
+    pub fn calls(&self) -> impl Iterator<Item = (CallId, Option<Arrival>)> {
+        self.calls.iter()
+    }
+
+    /// Whether the handler of the notification whose turn it is waits for the peer.
+    #[must_use]
+    pub fn waits_for_peer(&self) -> bool {
+        self.barrier.waits_for_peer()
+    }
+
+    /// Whether one more notification can be taken in now.
+    #[must_use]
+    pub fn room(&self) -> Room {
+        if self.barrier.len() < self.limits.notifications_queued_max {
+            Room::Free
+        } else if self.barrier.waits_for_peer() {
+            Room::Never
+        } else {
+            Room::WhenHandled
+        }
+    }
+
+    /// Whether the peer said that it will send nothing more.
+    #[must_use]
+    pub fn has_input_ended(&self) -> bool {
+        self.input_ended
+    }
+
+    /// Whether nothing is in flight and so nothing is remembered. Serves NothingLingers.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.size() == 0
+    }
+
+    /// How many requests are in flight.
+    #[must_use]
+    pub fn requests_in_flight(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How many notifications are not handled yet.
+    #[must_use]
+    pub fn notifications_queued(&self) -> usize {
+        self.barrier.len()
+    }
+
+    /// How many entries all tables have together. At most four for each request in flight and one for each queued
+    /// notification and open call. Serves NothingLingers.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.requests.len() + self.turns.len() + self.barrier.len() + self.barrier.held() + self.calls.len()
+    }
+
+    /// The bounds that it was made with.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// A fingerprint of the whole state in 16 hexadecimal digits, the same on every machine. It tells states apart in
+    /// traces and replays; the exact search compares whole states.
+    #[must_use]
+    pub fn digest(&self) -> alloc::string::String {
+        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        // Writing to a hash cannot fail.
+        let _ = write!(hash, "{self:?}");
+        alloc::format!("{:016x}", hash.0)
+    }
+
+    // What arrives.
+
+    fn prompt_arrived(&mut self, id: RequestId, session: SessionId, effects: &mut Effects) {
+        let Ok(prompt) = self.accept(id, Some(session.clone()), effects) else { return };
+        if let Some(older) = self.turns.replace_live(&session, prompt)
+            && guard!(self.limits, "older-prompt-ends", older < prompt)
+        {
+            self.end(older, Cause::NewerPrompt, effects);
+        }
+        self.admit(prompt, effects);
+    }
+
+    fn cancel_arrived(&mut self, id: Option<RequestId>, session: &SessionId, effects: &mut Effects) {
+        let cancel = Arrival(self.last + 1);
+        match id {
+            // A cancel gets through at the bound on requests in flight as well; only one whose id is taken does nothing.
+            Some(id) => match self.accept(id, None, effects) {
+                Ok(_) | Err(Refusal::TooManyInFlight) => {}
+                Err(Refusal::IdInUse) => return,
+            },
+            None => self.notification_arrived(effects),
+        }
+        if let Some(prompt) = self.turns.live(session)
+            && guard!(self.limits, "cancel-ends-earlier-prompts", prompt < cancel)
+        {
+            self.end(prompt, Cause::Cancel, effects);
+        }
+    }
+
+    fn notification_arrived(&mut self, effects: &mut Effects) {
+        let notification = self.next_arrival();
+        effects.push(Effect::Accept(notification));
+        self.barrier.push(notification);
+    }
+
+    fn request_cancel_arrived(&mut self, id: &RequestId, effects: &mut Effects) {
+        if let Some(request) = self.requests.find(id)
+            && guard!(self.limits, "request-cancel-finds-its-request", self.requests.get(request).is_some())
+        {
+            self.end(request, Cause::RequestCancel, effects);
+        }
+    }
+
+    fn input_ended(&mut self, effects: &mut Effects) {
+        self.input_ended = true;
+        let prompts: Vec<Arrival> =
+            self.requests.iter().filter(|(_, request)| request.prompt.is_some()).map(|(arrival, _)| arrival).collect();
+        for prompt in prompts {
+            self.end(prompt, Cause::InputEnded, effects);
+        }
+        while let Some((call, by)) = self.calls.pop() {
+            self.wait_over(by);
+            effects.push(Effect::Disconnect(call));
+        }
+    }
+
+    /// Takes a request in, or refuses it and keeps nothing of it. A request that is no prompt goes on to the barrier at once.
+    fn accept(&mut self, id: RequestId, prompt: Option<SessionId>, effects: &mut Effects) -> Result<Arrival, Refusal> {
+        let refusal = if guard!(self.limits, "id-in-use-is-refused", self.requests.find(&id).is_some()) {
+            Some(Refusal::IdInUse)
+        } else if guard!(self.limits, "in-flight-bound", self.requests.len() >= self.limits.requests_in_flight_max) {
+            Some(Refusal::TooManyInFlight)
+        } else {
+            None
+        };
+        if let Some(refusal) = refusal {
+            effects.push(Effect::Respond { id, arrival: None, answer: Answer::Refused(refusal) });
+            return Err(refusal);
+        }
+        let arrival = self.next_arrival();
+        effects.push(Effect::Accept(arrival));
+        let is_prompt = prompt.is_some();
+        self.requests.insert(arrival, Request { id, prompt, stage: Stage::Held, ended: None });
+        if !is_prompt {
+            self.admit(arrival, effects);
+        }
+        Ok(arrival)
+    }
+
+    fn next_arrival(&mut self) -> Arrival {
+        self.last += 1;
+        Arrival(self.last)
+    }
+
+    // What starts and ends.
+
+    /// Lets a request start, or holds it for the notifications before it.
+    fn admit(&mut self, request: Arrival, effects: &mut Effects) {
+        if self.barrier.is_open(request, &self.limits) {
+            self.start(request, effects);
+        } else {
+            self.barrier.hold(request);
+        }
+    }
+
+    /// Starts a request that no notification holds back; a prompt only where no handler of its session runs.
+    fn start(&mut self, arrival: Arrival, effects: &mut Effects) {
+        let Some(request) = self.requests.get_mut(arrival) else { return };
+        let free = match &request.prompt {
+            Some(session) => guard!(self.limits, "one-turn-at-a-time", self.turns.is_free(session)),
+            None => true,
+        };
+        if free {
+            request.stage = Stage::Starting;
+            effects.push(Effect::Start(arrival));
+        }
+    }
+
+    fn started(&mut self, arrival: Arrival, effects: &mut Effects) {
+        if let Some(request) = self.requests.get_mut(arrival) {
+            if guard!(self.limits, "ended-request-never-runs", request.ended.is_some()) {
+                self.respond_ended(arrival, effects);
+                self.leave(arrival, effects);
+                return;
+            }
+            request.stage = Stage::Running;
+            if let Some(session) = &request.prompt {
+                self.turns.run(session, arrival);
+            }
+        } else {
+            self.barrier.set_stage(Stage::Running);
+        }
+        effects.push(Effect::Run(arrival));
+    }
+
+    fn returned(&mut self, arrival: Arrival, outcome: Outcome, effects: &mut Effects) {
+        let Some(request) = self.requests.get(arrival) else {
+            self.barrier.pop();
+            return;
+        };
+        if guard!(self.limits, "ended-whatever-it-returned", request.ended.is_some()) {
+            self.respond_ended(arrival, effects);
+        } else {
+            effects.push(Effect::Respond {
+                id: request.id.clone(),
+                arrival: Some(arrival),
+                answer: Answer::Returned(outcome),
+            });
+        }
+        self.leave(arrival, effects);
+    }
+
+    fn grace_may_end(&self, arrival: Arrival) -> bool {
+        self.requests.get(arrival).is_some_and(|request| {
+            request.stage == Stage::Running
+                && guard!(self.limits, "grace-only-after-the-token", request.ended.is_some())
+        })
+    }
+
+    /// Ends a request, once: a held one is answered now, a starting one when its task runs, a running one's token fires.
+    fn end(&mut self, arrival: Arrival, cause: Cause, effects: &mut Effects) {
+        let Some(request) = self.requests.get_mut(arrival).filter(|request| request.ended.is_none()) else { return };
+        request.ended = Some(cause);
+        let stage = request.stage;
+        if let Some(session) = &request.prompt {
+            self.turns.end(session, arrival, &self.limits);
+        }
+        if stage == Stage::Running {
+            effects.push(Effect::Fire(arrival, cause));
+        }
+        if guard!(self.limits, "answered-at-once-only-while-held", stage == Stage::Held) {
+            self.respond_ended(arrival, effects);
+        }
+        if stage == Stage::Held {
+            self.barrier.forget(arrival);
+            self.requests.remove(arrival);
+        }
+    }
+
+    fn respond_ended(&self, arrival: Arrival, effects: &mut Effects) {
+        let Some(request) = self.requests.get(arrival) else { return };
+        let answer = if guard!(self.limits, "ended-prompt-says-cancelled", request.prompt.is_some()) {
+            Answer::Cancelled
+        } else {
+            Answer::RequestCancelled
+        };
+        effects.push(Effect::Respond { id: request.id.clone(), arrival: Some(arrival), answer });
+    }
+
+    /// Forgets a request that was answered; where it was a turn, the next one of its session starts.
+    fn leave(&mut self, arrival: Arrival, effects: &mut Effects) {
+        let Some(request) = self.requests.remove(arrival) else { return };
+        let Some(session) = request.prompt else { return };
+        self.turns.leave(&session, arrival, &self.limits);
+        if let Some(next) = self.turns.live(&session)
+            && guard!(
+                self.limits,
+                "next-turn-starts",
+                self.stage(next) == Some(Stage::Held) && !self.barrier.is_held(next)
+            )
+        {
+            self.start(next, effects);
+        }
+    }
+
+    fn called(&mut self, by: Option<Arrival>, effects: &mut Effects) {
+        if self.input_ended {
+            effects.push(Effect::Disconnect(self.calls.number()));
+            return;
+        }
+        let call = self.calls.open(by);
+        if let Some(by) = by {
+            self.barrier.wait(by);
+        }
+        effects.push(Effect::Call(call));
+    }
+
+    fn wait_over(&mut self, by: Option<Arrival>) {
+        if let Some(by) = by {
+            self.barrier.wait_over(by);
+        }
+    }
+
+    /// Starts what the step made possible: the next notification, and the requests that no notification holds back.
+    fn settle(&mut self, effects: &mut Effects) {
+        if let Some((next, Stage::Held)) = self.barrier.head() {
+            self.barrier.set_stage(Stage::Starting);
+            effects.push(Effect::Start(next));
+        }
+        while let Some(request) = self.barrier.release(&self.limits) {
+            self.start(request, effects);
+        }
+    }
+}
+
+impl fmt::Debug for Connection {
+    /// The state without the limits, which never change.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("last", &self.last)
+            .field("requests", &self.requests)
+            .field("turns", &self.turns)
+            .field("barrier", &self.barrier)
+            .field("calls", &self.calls)
+            .field("input_ended", &self.input_ended)
+            .finish()
+    }
+}
+
+/// The 64-bit hash of Fowler, Noll and Vo (1a) over the text of a state.
+struct Fnv(u64);
+
+impl fmt::Write for Fnv {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for byte in text.bytes() {
+            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        Ok(())
+    }
+}

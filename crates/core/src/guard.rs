@@ -1,0 +1,81 @@
+//! Named guards: the conditions that promises rest on.
+//!
+//! `guard!(limits, "name", condition)` is the bare condition in a normal build. In the check build a checker can force
+//! it either way, for one connection, through [`crate::Limits`]: that is a mutant, and some promise must kill it.
+
+macro_rules! guard {
+    ($limits:expr, $name:literal, $condition:expr) => {{
+        #[cfg(feature = "check")]
+        {
+            const { crate::guard::assert_known($name) };
+            match $limits.forced {
+                Some(forced) if forced.guard == $name => forced.to,
+                _ => $condition,
+            }
+        }
+        #[cfg(not(feature = "check"))]
+        {
+            let _ = &$limits;
+            $condition
+        }
+    }};
+}
+pub(crate) use guard;
+
+/// A guard that is forced one way.
+#[cfg(feature = "check")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Forced {
+    /// One of [`GUARDS`].
+    pub guard: &'static str,
+    /// What the condition is taken to be.
+    pub to: bool,
+}
+
+/// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
+#[cfg(feature = "check")]
+pub const GUARDS: [&str; 15] = [
+    "answered-at-once-only-while-held",
+    "cancel-ends-earlier-prompts",
+    "clean-up-own-entry-only",
+    "ended-prompt-says-cancelled",
+    "ended-request-never-runs",
+    "ended-whatever-it-returned",
+    "grace-only-after-the-token",
+    "id-in-use-is-refused",
+    "idle-session-is-forgotten",
+    "in-flight-bound",
+    "next-turn-starts",
+    "older-prompt-ends",
+    "one-turn-at-a-time",
+    "peer-wait-releases",
+    "request-cancel-finds-its-request",
+];
+
+/// Fails the build where a guard is not listed.
+#[cfg(feature = "check")]
+pub(crate) const fn assert_known(name: &str) {
+    let mut at = 0;
+    while at < GUARDS.len() {
+        if same(GUARDS[at].as_bytes(), name.as_bytes()) {
+            return;
+        }
+        at += 1;
+    }
+    panic!("this guard is missing in GUARDS");
+}
+
+#[cfg(feature = "check")]
+const fn same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
