@@ -95,7 +95,7 @@ impl Connection {
             return Err(NotOwed(step));
         }
         match step {
-            Step::PromptArrived { id, session } => self.prompt_arrived(id, session, &mut effects),
+            Step::PromptArrived { id, session } => self.prompt_arrived(id, &session, &mut effects),
             Step::CancelArrived { id, session } => self.cancel_arrived(id, &session, &mut effects),
             Step::RequestArrived { id } => {
                 let _ = self.accept(id, None, &mut effects);
@@ -265,9 +265,9 @@ impl Connection {
 
     // What arrives.
 
-    fn prompt_arrived(&mut self, id: RequestId, session: SessionId, effects: &mut Effects) {
+    fn prompt_arrived(&mut self, id: RequestId, session: &SessionId, effects: &mut Effects) {
         let Ok(prompt) = self.accept(id, Some(session.clone()), effects) else { return };
-        if let Some(older) = self.turns.replace_live(&session, prompt)
+        if let Some(older) = self.turns.replace_live(session, prompt)
             && guard!(self.limits, "older-prompt-ends", older < prompt)
         {
             self.end(older, Cause::NewerPrompt, effects);
