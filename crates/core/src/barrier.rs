@@ -39,6 +39,10 @@ impl Barrier {
         self.held.len()
     }
 
+    pub(crate) fn is_queued(&self, notification: Arrival) -> bool {
+        self.queue.binary_search(&notification).is_ok()
+    }
+
     /// The notification whose turn it is, and how far its handler has come.
     pub(crate) fn head(&self) -> Option<(Arrival, Stage)> {
         Some((*self.queue.front()?, self.stage))
@@ -87,10 +91,6 @@ impl Barrier {
     /// Keeps a request until [`Barrier::is_open`] for it.
     pub(crate) fn hold(&mut self, request: Arrival) {
         self.held.insert(request);
-    }
-
-    pub(crate) fn is_held(&self, request: Arrival) -> bool {
-        self.held.contains(&request)
     }
 
     pub(crate) fn forget(&mut self, request: Arrival) {

@@ -177,6 +177,7 @@ impl Connection {
     pub fn stage(&self, arrival: Arrival) -> Option<Stage> {
         match self.barrier.head() {
             Some((head, stage)) if head == arrival => Some(stage),
+            _ if self.barrier.is_queued(arrival) => Some(Stage::Held),
             _ => self.requests.get(arrival).map(|request| request.stage),
         }
     }
@@ -321,7 +322,7 @@ impl Connection {
 
     /// Takes a request in, or refuses it and keeps nothing of it. A request that is no prompt goes on to the barrier at once.
     fn accept(&mut self, id: RequestId, prompt: Option<SessionId>, effects: &mut Effects) -> Result<Arrival, Refusal> {
-        let refusal = if guard!(self.limits, "id-in-use-is-refused", self.requests.find(&id).is_some()) {
+        let refusal = if self.requests.find(&id).is_some() {
             Some(Refusal::IdInUse)
         } else if guard!(self.limits, "in-flight-bound", self.requests.len() >= self.limits.requests_in_flight_max) {
             Some(Refusal::TooManyInFlight)
@@ -349,23 +350,24 @@ impl Connection {
 
     // What starts and ends.
 
-    /// Lets a request start, or holds it for the notifications before it.
-    fn admit(&mut self, request: Arrival, effects: &mut Effects) {
-        if self.barrier.is_open(request, &self.limits) {
-            self.start(request, effects);
+    /// Lets a request start. A prompt waits for the handler of its session that runs, if one does; then each request waits
+    /// for the notifications that arrived before it.
+    fn admit(&mut self, arrival: Arrival, effects: &mut Effects) {
+        let Some(request) = self.requests.get(arrival) else { return };
+        if let Some(session) = &request.prompt
+            && !guard!(self.limits, "one-turn-at-a-time", self.turns.is_free(session))
+        {
+            return;
+        }
+        if self.barrier.is_open(arrival, &self.limits) {
+            self.start(arrival, effects);
         } else {
-            self.barrier.hold(request);
+            self.barrier.hold(arrival);
         }
     }
 
-    /// Starts a request that no notification holds back; a prompt only where no handler of its session runs.
     fn start(&mut self, arrival: Arrival, effects: &mut Effects) {
-        let Some(request) = self.requests.get_mut(arrival) else { return };
-        let free = match &request.prompt {
-            Some(session) => guard!(self.limits, "one-turn-at-a-time", self.turns.is_free(session)),
-            None => true,
-        };
-        if free {
+        if let Some(request) = self.requests.get_mut(arrival) {
             request.stage = Stage::Starting;
             effects.push(Effect::Start(arrival));
         }
@@ -442,19 +444,15 @@ impl Connection {
         effects.push(Effect::Respond { id: request.id.clone(), arrival: Some(arrival), answer });
     }
 
-    /// Forgets a request that was answered; where it was a turn, the next one of its session starts.
+    /// Forgets a request that was answered; where it was a turn, the next one of its session may start.
     fn leave(&mut self, arrival: Arrival, effects: &mut Effects) {
         let Some(request) = self.requests.remove(arrival) else { return };
         let Some(session) = request.prompt else { return };
         self.turns.leave(&session, arrival, &self.limits);
         if let Some(next) = self.turns.live(&session)
-            && guard!(
-                self.limits,
-                "next-turn-starts",
-                self.stage(next) == Some(Stage::Held) && !self.barrier.is_held(next)
-            )
+            && guard!(self.limits, "next-turn-starts", self.stage(next) == Some(Stage::Held))
         {
-            self.start(next, effects);
+            self.admit(next, effects);
         }
     }
 

@@ -34,15 +34,13 @@ pub struct Forced {
 
 /// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
 #[cfg(feature = "check")]
-pub const GUARDS: [&str; 15] = [
+pub const GUARDS: [&str; 13] = [
     "answered-at-once-only-while-held",
     "cancel-ends-earlier-prompts",
     "clean-up-own-entry-only",
     "ended-prompt-says-cancelled",
     "ended-request-never-runs",
     "ended-whatever-it-returned",
-    "grace-only-after-the-token",
-    "id-in-use-is-refused",
     "idle-session-is-forgotten",
     "in-flight-bound",
     "next-turn-starts",

@@ -37,7 +37,7 @@ mod requests;
 mod step;
 mod turns;
 
-pub use connection::{Connection, Limits};
+pub use connection::{Connection, Limits, Room};
 #[cfg(feature = "check")]
 pub use guard::{Forced, GUARDS};
 pub use id::{Arrival, CallId, IdError, REQUEST_ID_BYTES_MAX, RequestId, SessionId};

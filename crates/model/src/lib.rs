@@ -1,1 +1,30 @@
-//! Under construction.
+//! Models that drive `lastword-core` itself.
+//!
+//! There is no second transition relation: a [`World`] holds the real machine, and each move of it is one
+//! [`lastword_core::Step`]. What the world adds is the client (which messages it may send) and a memory of what each
+//! message has met, so that the promises can be told from the state alone.
+//!
+//! - [`Configuration`]: which messages the client sends; one file of specs/DOMAIN each.
+//! - [`Turns`]: the model of the domain turns. Its graph is explored twice, by [`Graph::explore`], which keeps every
+//!   state and is the judge, and by stateright.
+//! - [`promises`]: one predicate a promise.
+//! - [`liveness`]: what must happen in the end, on the exact graph.
+//! - [`trace`]: the same machine and the same promises over what a running program recorded.
+//! - [`Counterexample`]: a path to a broken promise, as a file.
+
+mod configuration;
+mod counterexample;
+mod graph;
+pub mod liveness;
+mod message;
+pub mod promises;
+pub mod trace;
+mod turns;
+mod world;
+
+pub use configuration::{Configuration, ConfigurationError, Expectation, Value};
+pub use counterexample::{Counterexample, CounterexampleError, CounterexampleStep};
+pub use graph::{Edge, Graph, GraphError, NodeIndex};
+pub use message::{Kind, Message};
+pub use turns::Turns;
+pub use world::{Fate, Move, Said, World};
