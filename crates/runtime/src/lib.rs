@@ -1,1 +1,31 @@
-//! Under construction.
+//! An Agent Client Protocol connection that keeps its word.
+//!
+//! Implement [`Agent`] and hand it to [`serve_agent`] with a reader and a writer. Of two overlapping prompts of a session
+//! the newer one has the last word; a cancel reaches every earlier prompt and spares every later one; each request gets
+//! exactly one response. These promises are kept by `lastword-core`, a pure state machine that decides about a message
+//! when it arrives, and which is checked state by state; this crate is the shell around it.
+//!
+//! Read [`serve_agent`] first: it has an agent of twenty lines. [`Options`] lists every bound.
+
+mod agent;
+mod client;
+mod error;
+#[cfg(feature = "check")]
+pub mod gate;
+mod handler;
+mod options;
+mod serve;
+mod shell;
+pub mod trace;
+mod turn;
+mod wire;
+
+pub use agent::Agent;
+/// The types of the protocol.
+pub use agent_client_protocol_schema as schema;
+pub use client::Client;
+pub use error::{CallError, ServeError};
+pub use lastword_core::Cause;
+pub use options::{Options, TOO_MANY_IN_FLIGHT};
+pub use serve::serve_agent;
+pub use turn::{Context, Turn};

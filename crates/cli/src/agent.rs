@@ -1,0 +1,248 @@
+//! `lastword agent`: the reference agent. A prompt's text says what its turn does, so that tests of any team can drive it.
+
+use std::{
+    collections::BTreeMap,
+    error::Error as StdError,
+    path::PathBuf,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use clap::Args;
+use lastword::{
+    Agent, Context, Turn,
+    schema::ProtocolVersion,
+    schema::v1::{
+        AgentCapabilities, CloseSessionRequest, CloseSessionResponse, ContentBlock, Error, ExtRequest, ExtResponse,
+        Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse,
+        LoadSessionRequest, LoadSessionResponse, NewSessionRequest, NewSessionResponse, PermissionOption,
+        PermissionOptionKind, PromptRequest, PromptResponse, RequestPermissionOutcome, RequestPermissionRequest,
+        SessionCapabilities, SessionCloseCapabilities, SessionId, SessionInfo, SessionListCapabilities,
+        SetSessionModeRequest, SetSessionModeResponse, StopReason, ToolCallUpdate, ToolCallUpdateFields,
+    },
+};
+
+use crate::stdio;
+
+/// Serve the reference agent on standard input and output.
+///
+/// It runs the text of a prompt as a script. Steps are separated by spaces and run in order: `wait=MS` waits and ends at
+/// once when cancelled, `say=TEXT` says it, `updates=N` says N numbers, `permission` asks and says the outcome,
+/// `deaf=MS` waits and ignores every cancel, `fail` answers with an error, `panic` panics; any other word is echoed. The
+/// method `_lastword/echo` answers its parameters.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// How many requests may be in flight before a further one is refused
+    #[arg(long, value_name = "N")]
+    requests_in_flight_max: Option<usize>,
+    /// How long a turn that ignores its cancellation may go on, in milliseconds
+    #[arg(long, value_name = "MS")]
+    grace_ms: Option<u64>,
+    /// How long one line of input may be, in bytes
+    #[arg(long, value_name = "BYTES")]
+    line_bytes_max: Option<usize>,
+}
+
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn StdError>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let served = runtime.block_on(async {
+        let (input, output) = (stdio::input()?, stdio::output()?);
+        lastword::serve_agent(Scripted::default(), input, output, options.resolve()).await?;
+        Ok(())
+    });
+    // A blocking read of a terminal may never return; nobody waits for it.
+    runtime.shutdown_background();
+    served
+}
+
+impl Options {
+    fn resolve(&self) -> lastword::Options {
+        let mut options = lastword::Options::default();
+        if let Some(requests) = self.requests_in_flight_max {
+            options.requests_in_flight_max = requests;
+        }
+        if let Some(ms) = self.grace_ms {
+            options.grace = Duration::from_millis(ms);
+        }
+        if let Some(bytes) = self.line_bytes_max {
+            options.line_bytes_max = bytes;
+        }
+        options
+    }
+}
+
+#[derive(Default)]
+struct Scripted {
+    /// Held for a look-up or a change, never across an await.
+    sessions: Mutex<Sessions>,
+}
+
+#[derive(Default)]
+struct Sessions {
+    /// The number of the last session, so that no name comes twice.
+    last: u64,
+    /// The folder of each open session.
+    open: BTreeMap<SessionName, PathBuf>,
+}
+
+/// The name of a session, as text, which has an order.
+type SessionName = String;
+
+impl Scripted {
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn known(&self, session: &SessionId) -> Result<(), Error> {
+        if self.sessions().open.contains_key(&*session.0) { Ok(()) } else { Err(unknown(session)) }
+    }
+}
+
+fn unknown(session: &SessionId) -> Error {
+    Error::new(-32602, format!("Invalid params: `sessionId`: there is no session {:?}", &*session.0))
+}
+
+impl Agent for Scripted {
+    async fn initialize(&self, _: InitializeRequest, _: Context) -> Result<InitializeResponse, Error> {
+        let sessions = SessionCapabilities::new()
+            .list(SessionListCapabilities::default())
+            .close(SessionCloseCapabilities::default());
+        Ok(InitializeResponse::new(ProtocolVersion::V1)
+            .agent_capabilities(AgentCapabilities::new().load_session(true).session_capabilities(sessions))
+            .agent_info(Implementation::new("lastword", env!("CARGO_PKG_VERSION"))))
+    }
+
+    async fn new_session(&self, request: NewSessionRequest, _: Context) -> Result<NewSessionResponse, Error> {
+        let mut sessions = self.sessions();
+        sessions.last += 1;
+        let name = format!("session-{}", sessions.last);
+        sessions.open.insert(name.clone(), request.cwd);
+        Ok(NewSessionResponse::new(name))
+    }
+
+    async fn load_session(&self, request: LoadSessionRequest, _: Context) -> Result<LoadSessionResponse, Error> {
+        self.known(&request.session_id)?;
+        Ok(LoadSessionResponse::new())
+    }
+
+    async fn list_sessions(&self, request: ListSessionsRequest, _: Context) -> Result<ListSessionsResponse, Error> {
+        let sessions = self.sessions();
+        let listed = sessions.open.iter().filter(|(_, cwd)| request.cwd.as_ref().is_none_or(|asked| asked == *cwd));
+        Ok(ListSessionsResponse::new(listed.map(|(name, cwd)| SessionInfo::new(name.clone(), cwd)).collect()))
+    }
+
+    async fn close_session(&self, request: CloseSessionRequest, _: Context) -> Result<CloseSessionResponse, Error> {
+        let closed = self.sessions().open.remove(&*request.session_id.0);
+        closed.map(|_| CloseSessionResponse::new()).ok_or_else(|| unknown(&request.session_id))
+    }
+
+    async fn set_session_mode(
+        &self,
+        request: SetSessionModeRequest,
+        _: Context,
+    ) -> Result<SetSessionModeResponse, Error> {
+        self.known(&request.session_id)?;
+        Ok(SetSessionModeResponse::new())
+    }
+
+    async fn prompt(&self, request: PromptRequest, turn: Turn) -> Result<PromptResponse, Error> {
+        self.known(&request.session_id)?;
+        for block in &request.prompt {
+            let ContentBlock::Text(text) = block else { continue };
+            for word in text.text.split_whitespace() {
+                let Some(step) = ScriptStep::parse(word)? else {
+                    turn.say(word).await?;
+                    continue;
+                };
+                if step.run(&turn).await? == StopReason::Cancelled {
+                    return Ok(PromptResponse::new(StopReason::Cancelled));
+                }
+            }
+        }
+        Ok(PromptResponse::new(StopReason::EndTurn))
+    }
+
+    async fn ext_method(&self, request: ExtRequest, _: Context) -> Result<ExtResponse, Error> {
+        if &*request.method == "_lastword/echo" {
+            Ok(ExtResponse::new(request.params))
+        } else {
+            Err(Error::new(-32601, format!("Method not found: {}", request.method)))
+        }
+    }
+}
+
+/// One word of a script that is not merely echoed.
+enum ScriptStep<'a> {
+    Wait(Duration),
+    Say(&'a str),
+    Updates(u64),
+    Permission,
+    Deaf(Duration),
+    Fail,
+    Panic,
+}
+
+impl<'a> ScriptStep<'a> {
+    fn parse(word: &'a str) -> Result<Option<Self>, Error> {
+        let number = |text: &str| {
+            text.parse().map_err(|error| Error::new(-32602, format!("Invalid params: `prompt`: {word:?}: {error}")))
+        };
+        let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+        Ok(Some(match (name, value) {
+            ("wait", Some(ms)) => Self::Wait(Duration::from_millis(number(ms)?)),
+            ("say", Some(text)) => Self::Say(text),
+            ("updates", Some(count)) => Self::Updates(number(count)?),
+            ("permission", None) => Self::Permission,
+            ("deaf", Some(ms)) => Self::Deaf(Duration::from_millis(number(ms)?)),
+            ("fail", None) => Self::Fail,
+            ("panic", None) => Self::Panic,
+            _ => return Ok(None),
+        }))
+    }
+
+    async fn run(self, turn: &Turn) -> Result<StopReason, Error> {
+        match self {
+            Self::Wait(time) => tokio::select! {
+                biased;
+                // The turn was ended.
+                () = turn.cancellation().cancelled() => return Ok(StopReason::Cancelled),
+                // The time is over.
+                () = tokio::time::sleep(time) => {}
+            },
+            Self::Say(text) => turn.say(text).await?,
+            Self::Updates(count) => {
+                for number in 1..=count {
+                    turn.say(number.to_string()).await?;
+                }
+            }
+            Self::Permission => tokio::select! {
+                biased;
+                // The turn was ended; dropping the call tells the client that nobody waits for its answer.
+                () = turn.cancellation().cancelled() => return Ok(StopReason::Cancelled),
+                // The user decided.
+                outcome = ask(turn) => turn.say(outcome?).await?,
+            },
+            Self::Deaf(time) => tokio::time::sleep(time).await,
+            Self::Fail => return Err(Error::new(-32603, "the prompt said `fail`")),
+            Self::Panic => panic!("the prompt said `panic`"),
+        }
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// Asks for permission, and says what came of it in one word.
+async fn ask(turn: &Turn) -> Result<String, Error> {
+    let tool_call = ToolCallUpdate::new(
+        format!("permission-{}", turn.number()),
+        ToolCallUpdateFields::new().title("Do what the prompt says".to_owned()),
+    );
+    let options = vec![
+        PermissionOption::new("allow", "Allow", PermissionOptionKind::AllowOnce),
+        PermissionOption::new("reject", "Reject", PermissionOptionKind::RejectOnce),
+    ];
+    let request = RequestPermissionRequest::new(turn.session().clone(), tool_call, options);
+    Ok(match turn.client().request_permission(request).await?.outcome {
+        RequestPermissionOutcome::Selected(selected) => selected.option_id.0.to_string(),
+        _ => "cancelled".to_owned(),
+    })
+}

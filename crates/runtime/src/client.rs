@@ -1,0 +1,124 @@
+//! The handle by which an agent calls the client.
+
+use std::sync::Arc;
+
+use agent_client_protocol_schema::v1::{
+    CLIENT_METHOD_NAMES, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
+    CreateTerminalRequest, CreateTerminalResponse, ExtNotification, ExtRequest, ExtResponse, KillTerminalRequest,
+    KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse,
+    RequestPermissionRequest, RequestPermissionResponse, SessionNotification, TerminalOutputRequest,
+    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
+    WriteTextFileResponse,
+};
+use lastword_core::Arrival;
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{error::CallError, shell::Shell, wire};
+
+/// A handle for calls to the client. Clones are cheap, and may be taken into tasks of their own.
+///
+/// Each method waits while the client reads too slowly. A future of a call that is dropped tells the client so with
+/// `$/cancel_request`. Once the client has ended its side, calls give [`CallError::Disconnected`].
+#[derive(Clone)]
+pub struct Client {
+    shell: Arc<Shell>,
+    /// The message whose handler got this handle.
+    by: Option<Arrival>,
+    /// The same, where that is a prompt: nothing may be said in a turn that is over.
+    turn: Option<Arrival>,
+}
+
+impl Client {
+    pub(crate) fn new(shell: Arc<Shell>, by: Arrival) -> Self {
+        Self { shell, by: Some(by), turn: None }
+    }
+
+    pub(crate) fn of_turn(shell: Arc<Shell>, turn: Arrival) -> Self {
+        Self { shell, by: Some(turn), turn: Some(turn) }
+    }
+
+    /// A handle that belongs to no handler, for a task that goes on after the handler returned. Its updates are not part
+    /// of a turn.
+    #[must_use]
+    pub fn detached(&self) -> Self {
+        Self { shell: Arc::clone(&self.shell), by: None, turn: None }
+    }
+
+    /// Sends `session/update`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError::TurnOver`] where the handle is a turn's and the turn was answered.
+    pub async fn session_update(&self, update: SessionNotification) -> Result<(), CallError> {
+        self.say(CLIENT_METHOD_NAMES.session_update, &update).await
+    }
+
+    /// Sends `elicitation/complete`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::session_update`].
+    pub async fn complete_elicitation(&self, notification: CompleteElicitationNotification) -> Result<(), CallError> {
+        self.say(CLIENT_METHOD_NAMES.elicitation_complete, &notification).await
+    }
+
+    /// Sends a notification of an extension; its method begins with `_`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::session_update`].
+    pub async fn ext_notification(&self, notification: ExtNotification) -> Result<(), CallError> {
+        self.say(&notification.method, &notification.params).await
+    }
+
+    /// Calls a method of an extension; its name begins with `_`.
+    ///
+    /// # Errors
+    ///
+    /// [`CallError`] where the client refuses, or is gone.
+    pub async fn ext_method(&self, request: ExtRequest) -> Result<ExtResponse, CallError> {
+        self.call(&request.method, &request.params).await
+    }
+
+    async fn say(&self, method: &str, params: &impl Serialize) -> Result<(), CallError> {
+        self.shell.say(self.turn, method, &encode(method, params)?).await
+    }
+
+    async fn call<R: DeserializeOwned>(&self, method: &str, params: &impl Serialize) -> Result<R, CallError> {
+        let result = self.shell.call(self.by, method, encode(method, params)?).await?;
+        serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.to_owned(), error })
+    }
+}
+
+fn encode(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
+    wire::encode(params).map_err(|error| CallError::Unwritable { method: method.to_owned(), error })
+}
+
+macro_rules! calls {
+    ($($name:ident: $wire:ident($request:ty) -> $response:ty;)*) => {
+        impl Client {
+            $(
+                #[doc = concat!("Calls the method `", stringify!($wire), "` of the schema.")]
+                ///
+                /// # Errors
+                ///
+                /// [`CallError`] where the client refuses, or is gone.
+                pub async fn $name(&self, request: $request) -> Result<$response, CallError> {
+                    self.call(CLIENT_METHOD_NAMES.$wire, &request).await
+                }
+            )*
+        }
+    };
+}
+
+calls! {
+    request_permission: session_request_permission(RequestPermissionRequest) -> RequestPermissionResponse;
+    read_text_file: fs_read_text_file(ReadTextFileRequest) -> ReadTextFileResponse;
+    write_text_file: fs_write_text_file(WriteTextFileRequest) -> WriteTextFileResponse;
+    create_terminal: terminal_create(CreateTerminalRequest) -> CreateTerminalResponse;
+    terminal_output: terminal_output(TerminalOutputRequest) -> TerminalOutputResponse;
+    wait_for_terminal_exit: terminal_wait_for_exit(WaitForTerminalExitRequest) -> WaitForTerminalExitResponse;
+    kill_terminal: terminal_kill(KillTerminalRequest) -> KillTerminalResponse;
+    release_terminal: terminal_release(ReleaseTerminalRequest) -> ReleaseTerminalResponse;
+    create_elicitation: elicitation_create(CreateElicitationRequest) -> CreateElicitationResponse;
+}

@@ -1,0 +1,340 @@
+//! Serving a connection: the reader that decides at the door, the writer that batches, and the end.
+
+use std::{io, pin::pin, sync::Arc};
+
+use agent_client_protocol_schema::v1::Error;
+use lastword_core::{Room, SessionId, Step};
+use serde_json::value::RawValue;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    agent::{Agent, AgentRole},
+    error::ServeError,
+    options::Options,
+    shell::{Shell, Start, State, With},
+    wire::{self, Line, Lines, Message},
+};
+
+/// An output buffer that grew beyond this for one long message is given back afterwards.
+const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// What the messages of the peer mean, which depends on the side that we are on.
+pub(crate) trait Role: Send + Sync + 'static {
+    /// A request is always taken in: the handler of one that cannot be understood answers with the error.
+    fn request(&self, method: &str, params: Option<&RawValue>) -> Request;
+    /// Where nobody handles it, the error says why.
+    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error>;
+}
+
+pub(crate) enum Request {
+    Prompt(SessionId, Start),
+    /// It ends the prompts of its session that arrived before it.
+    EndsPrompts(SessionId, Start),
+    Other(Start),
+}
+
+pub(crate) enum Notification {
+    /// It ends the prompts of its session that arrived before it.
+    EndsPrompts(SessionId, Start),
+    Other(Start),
+}
+
+/// Serves an agent to the client at the other end, until the client ends its side.
+///
+/// At the end of input every turn is ended, other handlers finish, what is owed is written, all within
+/// [`Options::drain_max`]. Dropping the future ends the connection and every handler at once. It runs inside a tokio runtime
+/// with time enabled, of either flavor.
+///
+/// ```
+/// use lastword::{Agent, Context, Options, Turn, schema::v1::*, serve_agent};
+/// use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+///
+/// struct Echo;
+///
+/// impl Agent for Echo {
+///     async fn initialize(&self, request: InitializeRequest, _: Context) -> Result<InitializeResponse, Error> {
+///         Ok(InitializeResponse::new(request.protocol_version))
+///     }
+///     async fn new_session(&self, _: NewSessionRequest, _: Context) -> Result<NewSessionResponse, Error> {
+///         Ok(NewSessionResponse::new("session-1"))
+///     }
+///     async fn prompt(&self, request: PromptRequest, turn: Turn) -> Result<PromptResponse, Error> {
+///         for block in request.prompt {
+///             turn.update(SessionUpdate::AgentMessageChunk(ContentChunk::new(block))).await?;
+///         }
+///         Ok(PromptResponse::new(StopReason::EndTurn))
+///     }
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (ours, theirs) = tokio::io::duplex(4096);
+/// let (reader, writer) = tokio::io::split(ours);
+/// let agent = tokio::spawn(serve_agent(Echo, reader, writer, Options::default()));
+///
+/// let (reader, mut client) = tokio::io::split(theirs);
+/// let prompt = r#"{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"session-1","prompt":[]}}"#;
+/// client.write_all(format!("{prompt}\n").as_bytes()).await.unwrap();
+/// client.shutdown().await.unwrap();
+///
+/// let mut lines = BufReader::new(reader).lines();
+/// let response = lines.next_line().await.unwrap().unwrap();
+/// assert_eq!(response, r#"{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}"#);
+/// agent.await.unwrap().unwrap();
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// [`ServeError`] where the connection ended otherwise than by the end of its input.
+pub async fn serve_agent<R, W>(agent: impl Agent, reader: R, writer: W, options: Options) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    serve(&AgentRole { agent: Arc::new(agent) }, reader, writer, options).await
+}
+
+/// Reads, decides and writes, all in this one future; only handlers have tasks of their own.
+async fn serve<R, W>(role: &impl Role, reader: R, mut writer: W, options: Options) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let shell = Arc::new(Shell::new(options));
+    let _end = End(&shell);
+    let lines = Lines::new(reader, shell.options.line_bytes_max);
+    let mut reader = Reader { shell: &shell, role, lines, input_ended: CancellationToken::new() };
+    let input_ended = reader.input_ended.clone();
+    let mut drained = pin!(async {
+        input_ended.cancelled().await;
+        if shell.is_gated() {
+            // The checker decides when time is over.
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(shell.options.drain_max).await;
+    });
+    let mut write = Box::pin(write(&shell, &mut writer));
+    let mut outcome = tokio::select! {
+        // What is ready to be written goes out first; then there is room to take more in.
+        biased;
+        // The writer ends only where it fails.
+        error = &mut write => Err(ServeError::Write(error)),
+        // The input ended, or the connection must be closed.
+        outcome = reader.read() => outcome,
+        // The input ended, and the peer does not read what it would have to before the last lines can be taken in.
+        () = &mut drained => Err(unfinished(&shell)),
+    };
+    input_ended.cancel();
+    if let Err(ServeError::Write(_)) = outcome {
+        shell.close();
+    }
+    let finish = async {
+        // Nothing arrives after it, so it is owed.
+        let _ = shell.step(Step::InputEnded, With::Nothing).await;
+        shell.until(|state| state.core.is_idle() && state.unwritten() == 0).await;
+    };
+    let finished = tokio::select! {
+        biased;
+        // All is done, and written.
+        () = finish => Ok(()),
+        // The peer is gone. It learns nothing more, so there is nothing more to finish.
+        error = &mut write, if !matches!(outcome, Err(ServeError::Write(_))) => Err(ServeError::Write(error)),
+        // A handler or the peer took too long.
+        () = &mut drained => Err(unfinished(&shell)),
+    };
+    outcome = outcome.and(finished);
+    drop(write);
+    if outcome.is_ok() {
+        tokio::select! {
+            biased;
+            // The other half of a split stream may live on, so the peer is told that nothing more comes. One that is gone
+            // needs no telling.
+            _ = writer.shutdown() => {}
+            () = &mut drained => {}
+        }
+    }
+    outcome
+}
+
+fn unfinished(shell: &Shell) -> ServeError {
+    let state = shell.lock();
+    ServeError::Unfinished { requests: state.core.requests_in_flight(), bytes: state.unwritten() }
+}
+
+/// Whatever ends the serve future ends the tasks of its handlers.
+struct End<'a>(&'a Shell);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// Writes all that is ready in one go, and flushes when nothing more is. Gives the error that ended it.
+async fn write(shell: &Shell, writer: &mut (impl AsyncWrite + Unpin)) -> io::Error {
+    let mut batch = Vec::new();
+    loop {
+        if batch.capacity() > KEPT_BYTES_MAX {
+            batch = Vec::new();
+        }
+        shell.take_output(&mut batch).await;
+        if let Err(error) = writer.write_all(&batch).await {
+            return error;
+        }
+        if shell.is_drained()
+            && let Err(error) = writer.flush().await
+        {
+            return error;
+        }
+        shell.output_written();
+    }
+}
+
+struct Reader<'a, R, O> {
+    shell: &'a Arc<Shell>,
+    role: &'a O,
+    lines: Lines<R>,
+    /// The end of input was read, though perhaps not all lines before it were taken in.
+    input_ended: CancellationToken,
+}
+
+impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
+    /// Takes in one line after the other, each completely before the next, until the input ends.
+    async fn read(&mut self) -> Result<(), ServeError> {
+        loop {
+            loop {
+                // While the peer does not read, nothing more is taken in that would have to be answered.
+                self.wait_until(|state, options| state.unwritten() < options.out_bytes_max).await?;
+                let arrived = match self.lines.take() {
+                    Some(Line::Whole(line)) => arrived(self.shell, self.role, line),
+                    Some(Line::TooLong) => {
+                        too_long(self.shell);
+                        None
+                    }
+                    None => break,
+                };
+                self.take_in(arrived).await?;
+            }
+            // The handlers that were started run first, so that no more lines wait in memory than one read brings.
+            tokio::task::yield_now().await;
+            if !self.fill().await? {
+                break;
+            }
+        }
+        let rest = self.lines.take_rest();
+        let arrived = match wire::decode(rest) {
+            Message::Bad(error) => {
+                tracing::error!(connection = self.shell.number, line = %wire::excerpt(rest), "the input ended within a line: {error}");
+                None
+            }
+            _ => arrived(self.shell, self.role, rest),
+        };
+        self.take_in(arrived).await
+    }
+
+    async fn take_in(&mut self, arrived: Option<(Step, With)>) -> Result<(), ServeError> {
+        let Some((step, with)) = arrived else { return Ok(()) };
+        if matches!(step, Step::NotificationArrived | Step::CancelArrived { id: None, .. }) {
+            self.wait_until(|state, _| state.core.room() != Room::WhenHandled).await?;
+            let state = self.shell.lock();
+            if state.core.room() == Room::Never {
+                return Err(ServeError::NotificationsStuck { queued: state.core.notifications_queued() });
+            }
+        }
+        if let Err(error) = self.shell.step(step, with).await {
+            // Only a response can be out of place.
+            tracing::warn!(connection = self.shell.number, "a response to no call: {error}");
+        }
+        Ok(())
+    }
+
+    async fn fill(&mut self) -> Result<bool, ServeError> {
+        let more = self.lines.fill().await.map_err(ServeError::Read)?;
+        if !more {
+            self.input_ended.cancel();
+        }
+        Ok(more)
+    }
+
+    /// Waits, and reads ahead meanwhile so that the end of input is noticed.
+    async fn wait_until(&mut self, is_so: impl Fn(&State, &Options) -> bool) -> Result<(), ServeError> {
+        let shell = self.shell;
+        if is_so(&shell.lock(), &shell.options) {
+            return Ok(());
+        }
+        let mut waited = pin!(shell.until(|state| is_so(state, &shell.options)));
+        loop {
+            let may_read = !self.lines.has_ended() && self.lines.ahead() < shell.options.read_ahead_bytes_max;
+            tokio::select! {
+                biased;
+                // It is so.
+                () = &mut waited => return Ok(()),
+                // More was read, or the input has ended.
+                more = self.fill(), if may_read => more?,
+            };
+        }
+    }
+}
+
+fn too_long(shell: &Shell) {
+    let bytes = shell.options.line_bytes_max;
+    tracing::warn!(connection = shell.number, "a line is longer than {bytes} bytes and was skipped");
+    shell.answer_nobody(&Error::new(-32600, format!("Invalid request: the line is longer than {bytes} bytes")));
+}
+
+/// What a line asks of the core. None where it was dealt with.
+fn arrived(shell: &Shell, role: &impl Role, line: &[u8]) -> Option<(Step, With)> {
+    match wire::decode(line) {
+        Message::Request { id, method, params } => {
+            let request = match method {
+                Ok(method) => role.request(&method, params),
+                Err(error) => Request::Other(crate::agent::refuse(error)),
+            };
+            Some(match request {
+                Request::Prompt(session, start) => (Step::PromptArrived { id, session }, With::Message(start)),
+                Request::EndsPrompts(session, start) => {
+                    (Step::CancelArrived { id: Some(id), session }, With::Message(start))
+                }
+                Request::Other(start) => (Step::RequestArrived { id }, With::Message(start)),
+            })
+        }
+        Message::Notification { method, params } if method == wire::CANCEL_REQUEST => {
+            match wire::cancelled_request(params) {
+                Ok(id) => Some((Step::RequestCancelArrived { id }, With::Nothing)),
+                Err(error) => ignore(shell, &method, &error),
+            }
+        }
+        Message::Notification { method, params } => match role.notification(&method, params) {
+            Ok(Notification::EndsPrompts(session, start)) => {
+                Some((Step::CancelArrived { id: None, session }, With::Message(start)))
+            }
+            Ok(Notification::Other(start)) => Some((Step::NotificationArrived, With::Message(start))),
+            Err(error) => ignore(shell, &method, &error),
+        },
+        Message::Response { call: Some(call), result } => {
+            Some((Step::ResponseArrived { call }, With::Response(result)))
+        }
+        Message::Response { call: None, .. } => {
+            tracing::warn!(connection = shell.number, line = %wire::excerpt(line), "a response to no call");
+            None
+        }
+        Message::Bad(error) => {
+            tracing::warn!(connection = shell.number, line = %wire::excerpt(line), "a bad line: {error}");
+            shell.answer_nobody(&error);
+            None
+        }
+        Message::Blank => None,
+    }
+}
+
+/// A notification cannot be answered, so one that nobody handles is logged: quietly where its method is not known.
+fn ignore(shell: &Shell, method: &str, error: &Error) -> Option<(Step, With)> {
+    if i32::from(error.code) == -32601 {
+        tracing::debug!(connection = shell.number, method, "a notification that nobody handles was ignored");
+    } else {
+        tracing::warn!(connection = shell.number, method, "a notification was ignored: {error}");
+    }
+    None
+}

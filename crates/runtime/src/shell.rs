@@ -1,0 +1,474 @@
+//! The shell around the core: one lock, one call site of `apply`, and what the effects of a step do to the world.
+//!
+//! Everything that happens to a connection goes through [`Shell::apply`], under the lock of [`State`]. The effects are
+//! carried out before the lock is released, so their order is the order of the steps; nothing in there waits.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use agent_client_protocol_schema::v1::Error;
+use lastword_core::{Answer, Arrival, CallId, Connection, Effect, Effects, NotOwed, Outcome, Refusal, RequestId, Step};
+use serde_json::value::RawValue;
+use tokio::{
+    sync::{Notify, oneshot},
+    task::JoinHandle,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    error::CallError,
+    options::{Options, TOO_MANY_IN_FLIGHT},
+    trace, wire,
+};
+
+/// Spawns the task of a message. It is what is kept of a message between its arrival and its start.
+pub(crate) type Start = Box<dyn FnOnce(Arc<Shell>, Arrival, CancellationToken) -> JoinHandle<()> + Send>;
+
+/// What comes with a step and is no business of the core.
+pub(crate) enum With {
+    Nothing,
+    /// What to start when the message may start.
+    Message(Start),
+    /// What the handler returned, as JSON.
+    Answer(Result<Vec<u8>, Error>),
+    /// The call to write, and who waits for its response.
+    Call {
+        method: String,
+        params: Vec<u8>,
+        caller: oneshot::Sender<Response>,
+    },
+    /// What the peer answered to a call.
+    Response(Result<Box<RawValue>, Error>),
+}
+
+/// What a caller gets.
+pub(crate) enum Response {
+    Answered(Result<Box<RawValue>, Error>),
+    Disconnected,
+}
+
+/// One connection. Held by its serve future, by the task of each message, and by each handle for calls to the peer.
+pub(crate) struct Shell {
+    /// Tells the connections of one process apart in logs and traces.
+    pub(crate) number: u64,
+    pub(crate) options: Options,
+    /// A lock of std: it is held for the length of a step and never across an await.
+    state: Mutex<State>,
+    /// A step was applied. The reader waits for it while it may take nothing in, the serve future while it finishes.
+    stepped: Notify,
+    /// There is something to write. Only the writer waits for it.
+    unwritten: Notify,
+    /// Something was written. Whoever has something to say waits for it while the output is over its bound.
+    written: Notify,
+}
+
+pub(crate) struct State {
+    pub(crate) core: Connection,
+    /// Each message that was taken in and is not done.
+    messages: BTreeMap<Arrival, Entry>,
+    /// Each open call, with who waits for its response.
+    calls: BTreeMap<CallId, oneshot::Sender<Response>>,
+    /// What is to be written next.
+    out: Vec<u8>,
+    /// How much the writer has taken out and is writing.
+    writing: usize,
+    /// Nothing can be written any more.
+    closed: bool,
+}
+
+struct Entry {
+    /// There until the message starts.
+    start: Option<Start>,
+    token: CancellationToken,
+    /// There from then on, so that whatever ends the connection ends the task.
+    task: Option<JoinHandle<()>>,
+}
+
+impl Shell {
+    pub(crate) fn new(options: Options) -> Self {
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        let limits = options.limits();
+        trace::opened(number, &limits);
+        let state = State {
+            core: Connection::new(limits),
+            messages: BTreeMap::new(),
+            calls: BTreeMap::new(),
+            out: Vec::new(),
+            writing: 0,
+            closed: false,
+        };
+        Self {
+            number,
+            options,
+            state: Mutex::new(state),
+            stepped: Notify::new(),
+            unwritten: Notify::new(),
+            written: Notify::new(),
+        }
+    }
+
+    /// Nothing panics while it holds the lock, and if something did, the core would still be whole.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies a step once a checker, if there is one, lets it pass.
+    pub(crate) async fn step(self: &Arc<Self>, step: Step, with: With) -> Result<Effects, NotOwed> {
+        self.hold(&step).await;
+        self.apply(&mut self.lock(), step, with)
+    }
+
+    /// Waits until a checker lets the step pass. Nothing in a normal build.
+    #[cfg_attr(not(feature = "check"), allow(clippy::unused_async, reason = "the check build waits here"))]
+    pub(crate) async fn hold(&self, step: &Step) {
+        #[cfg(feature = "check")]
+        if let Some(gate) = &self.options.gate {
+            gate.pass(step).await;
+        }
+        #[cfg(not(feature = "check"))]
+        let _ = step;
+    }
+
+    /// Whether a checker decides when time runs out.
+    pub(crate) fn is_gated(&self) -> bool {
+        #[cfg(feature = "check")]
+        return self.options.gate.is_some();
+        #[cfg(not(feature = "check"))]
+        return false;
+    }
+
+    /// The one place where anything happens to the connection.
+    pub(crate) fn apply(self: &Arc<Self>, state: &mut State, step: Step, with: With) -> Result<Effects, NotOwed> {
+        let over = match step {
+            Step::Returned(arrival, _) | Step::GraceOver(arrival) => Some(arrival),
+            _ => None,
+        };
+        let record = trace::Record::of(&step);
+        #[cfg(feature = "check")]
+        let passed = step.clone();
+        let result = state.core.apply(step);
+        if let Ok(effects) = &result {
+            if let Some(record) = record {
+                record.emit(self.number, effects, &state.core);
+            }
+            let mut with = with;
+            for effect in effects {
+                self.carry_out(state, effect, &mut with);
+            }
+            if let Some(arrival) = over {
+                state.messages.remove(&arrival);
+            }
+        }
+        #[cfg(feature = "check")]
+        if let Some(gate) = &self.options.gate {
+            gate.report(&passed, &result, &state.core);
+        }
+        self.stepped.notify_waiters();
+        result
+    }
+
+    fn carry_out(self: &Arc<Self>, state: &mut State, effect: &Effect, with: &mut With) {
+        match effect {
+            Effect::Accept(arrival) => {
+                if let With::Message(start) = std::mem::replace(with, With::Nothing) {
+                    let entry = Entry { start: Some(start), token: CancellationToken::new(), task: None };
+                    state.messages.insert(*arrival, entry);
+                }
+            }
+            Effect::Start(arrival) => {
+                if let Some(entry) = state.messages.get_mut(arrival)
+                    && let Some(start) = entry.start.take()
+                {
+                    entry.task = Some(start(Arc::clone(self), *arrival, entry.token.clone()));
+                }
+            }
+            // The task itself sees this effect, and calls the handler.
+            Effect::Run(_) => {}
+            Effect::Fire(arrival, _) => {
+                if let Some(entry) = state.messages.get(arrival) {
+                    entry.token.cancel();
+                }
+            }
+            Effect::Respond { id, arrival, answer } => {
+                self.respond(state, id, *answer, with);
+                if let Some(arrival) = arrival {
+                    state.messages.remove(arrival);
+                }
+            }
+            Effect::Call(call) => {
+                if let With::Call { method, params, caller } = std::mem::replace(with, With::Nothing) {
+                    state.calls.insert(*call, caller);
+                    self.write(state, |out| wire::write_call(out, Some(*call), &method, &params));
+                }
+            }
+            Effect::Resume(call) => {
+                if let With::Response(result) = std::mem::replace(with, With::Nothing)
+                    && let Some(caller) = state.calls.remove(call)
+                {
+                    // A caller that left meanwhile has no use for it.
+                    let _ = caller.send(Response::Answered(result));
+                }
+            }
+            Effect::Disconnect(call) => {
+                let caller = match std::mem::replace(with, With::Nothing) {
+                    With::Call { caller, .. } => Some(caller),
+                    _ => state.calls.remove(call),
+                };
+                if let Some(caller) = caller {
+                    let _ = caller.send(Response::Disconnected);
+                }
+            }
+            Effect::CancelCall(call) => {
+                state.calls.remove(call);
+                let params = format!("{{\"requestId\":{}}}", call.0);
+                self.write(state, |out| wire::write_call(out, None, "$/cancel_request", params.as_bytes()));
+            }
+            // The core's words may grow; this crate grows with them.
+            other => unreachable!("the core of this version knows no effect {other:?}"),
+        }
+    }
+
+    fn respond(&self, state: &mut State, id: &RequestId, answer: Answer, with: &mut With) {
+        let refused;
+        let answer = match answer {
+            Answer::Returned(outcome) => match (with, outcome) {
+                (With::Answer(Ok(result)), Outcome::Succeeded) => Ok(result.as_slice()),
+                (With::Answer(Err(error)), _) => Err(&*error),
+                _ => {
+                    refused = Error::internal_error();
+                    Err(&refused)
+                }
+            },
+            Answer::Cancelled => Ok(&b"{\"stopReason\":\"cancelled\"}"[..]),
+            Answer::RequestCancelled => {
+                refused = Error::new(-32800, "Request cancelled");
+                Err(&refused)
+            }
+            Answer::Refused(refusal) => {
+                refused = self.refusal(id, refusal);
+                Err(&refused)
+            }
+            other => unreachable!("the core of this version knows no answer {other:?}"),
+        };
+        self.write(state, |out| wire::write_response(out, id.raw(), answer));
+    }
+
+    fn refusal(&self, id: &RequestId, refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::TooManyInFlight => Error::new(
+                TOO_MANY_IN_FLIGHT,
+                format!(
+                    "{} requests are in flight, which is the bound: wait for a response before the next request",
+                    self.options.requests_in_flight_max
+                ),
+            ),
+            Refusal::IdInUse => {
+                tracing::warn!(connection = self.number, id = id.raw(), "a request has the id of one in flight");
+                Error::new(-32600, "Invalid request: a request with this `id` is in flight")
+            }
+            other => Error::new(-32600, format!("Invalid request: {other:?}")),
+        }
+    }
+
+    // The output.
+
+    /// Appends to the output, whatever its bound: only what is owed goes this way.
+    fn write(&self, state: &mut State, append: impl FnOnce(&mut Vec<u8>)) {
+        if state.closed {
+            return;
+        }
+        if state.out.is_empty() {
+            self.unwritten.notify_one();
+        }
+        append(&mut state.out);
+    }
+
+    /// Answers a line that has no id to answer to.
+    pub(crate) fn answer_nobody(&self, error: &Error) {
+        self.write(&mut self.lock(), |out| wire::write_response(out, "null", Err(error)));
+    }
+
+    /// Says something once the output is below its bound. A turn's words are refused once it is over; that is decided
+    /// under the lock that orders the output, so nothing of a turn stands after its response.
+    pub(crate) async fn say(&self, turn: Option<Arrival>, method: &str, params: &[u8]) -> Result<(), CallError> {
+        loop {
+            let written = self.written.notified();
+            {
+                let mut state = self.lock();
+                if state.closed {
+                    return Err(CallError::Disconnected);
+                }
+                if turn.is_some_and(|turn| !state.core.is_running(turn)) {
+                    return Err(CallError::TurnOver);
+                }
+                if self.may_write(&state) {
+                    self.write(&mut state, |out| wire::write_call(out, None, method, params));
+                    return Ok(());
+                }
+            }
+            written.await;
+        }
+    }
+
+    pub(crate) fn may_write(&self, state: &State) -> bool {
+        state.unwritten() < self.options.out_bytes_max
+    }
+
+    /// Takes everything that is to be written, in exchange for an empty buffer. Waits until there is something.
+    pub(crate) async fn take_output(&self, batch: &mut Vec<u8>) {
+        batch.clear();
+        loop {
+            let unwritten = self.unwritten.notified();
+            {
+                let mut state = self.lock();
+                if !state.out.is_empty() {
+                    std::mem::swap(&mut state.out, batch);
+                    state.writing = batch.len();
+                    return;
+                }
+            }
+            unwritten.await;
+        }
+    }
+
+    /// What was taken has been written. True if there is nothing more to write just now.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.lock().out.is_empty()
+    }
+
+    /// What was taken has been written and, if there was nothing more, flushed.
+    pub(crate) fn output_written(&self) {
+        self.lock().writing = 0;
+        self.written.notify_waiters();
+        self.stepped.notify_waiters();
+    }
+
+    // Calls.
+
+    /// Makes a call for the handler of a message, or for nobody where that one does not run any more.
+    pub(crate) async fn call(
+        self: &Arc<Self>,
+        by: Option<Arrival>,
+        method: &str,
+        params: Vec<u8>,
+    ) -> Result<Box<RawValue>, CallError> {
+        let (caller, response) = oneshot::channel();
+        let mut with = With::Call { method: method.to_owned(), params, caller };
+        let effects = loop {
+            let written = self.written.notified();
+            let by = by.filter(|by| self.lock().core.is_running(*by));
+            let step = Step::Called { by };
+            self.hold(&step).await;
+            {
+                let mut state = self.lock();
+                if state.closed {
+                    return Err(CallError::Disconnected);
+                }
+                // Its handler may have returned meanwhile, and the output may be over its bound.
+                let still = by.is_none_or(|by| state.core.is_running(by));
+                if still && self.may_write(&state) {
+                    let with = std::mem::replace(&mut with, With::Nothing);
+                    // A call by nobody or by a running handler is always owed.
+                    break self.apply(&mut state, step, with).unwrap_or_default();
+                }
+                if !still {
+                    continue;
+                }
+            }
+            written.await;
+        };
+        let _open = effects.iter().find_map(|effect| match effect {
+            Effect::Call(call) => Some(OpenCall { shell: Arc::clone(self), call: *call }),
+            _ => None,
+        });
+        match response.await {
+            Ok(Response::Answered(Ok(result))) => Ok(result),
+            Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.to_owned(), error }),
+            Ok(Response::Disconnected) | Err(_) => Err(CallError::Disconnected),
+        }
+    }
+
+    // Waiting, and the end.
+
+    /// Waits until the state is as asked.
+    pub(crate) async fn until(&self, mut is_so: impl FnMut(&State) -> bool) {
+        loop {
+            let stepped = self.stepped.notified();
+            if is_so(&self.lock()) {
+                return;
+            }
+            stepped.await;
+        }
+    }
+
+    /// Nothing can be written any more: whoever waits to say something learns of it.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.out = Vec::new();
+        state.writing = 0;
+        drop(state);
+        self.written.notify_waiters();
+    }
+
+    /// Ends every task and forgets everything.
+    pub(crate) fn end(&self) {
+        self.close();
+        let (messages, calls) = {
+            let mut state = self.lock();
+            (std::mem::take(&mut state.messages), std::mem::take(&mut state.calls))
+        };
+        for task in messages.into_values().filter_map(|entry| entry.task) {
+            task.abort();
+        }
+        // Without a sender each caller learns that the peer is gone.
+        drop(calls);
+    }
+}
+
+impl State {
+    /// How much the peer has not read yet.
+    pub(crate) fn unwritten(&self) -> usize {
+        self.out.len() + self.writing
+    }
+}
+
+/// A call whose caller waits. Dropped before the response is there, it tells the peer that nobody waits any more.
+struct OpenCall {
+    shell: Arc<Shell>,
+    call: CallId,
+}
+
+impl OpenCall {
+    fn give_up(shell: &Arc<Shell>, call: CallId) {
+        let mut state = shell.lock();
+        if state.calls.contains_key(&call) {
+            // An open call can always be dropped.
+            let _ = shell.apply(&mut state, Step::CallDropped { call }, With::Nothing);
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        #[cfg(feature = "check")]
+        if self.shell.is_gated()
+            && self.shell.lock().calls.contains_key(&self.call)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let (shell, call) = (Arc::clone(&self.shell), self.call);
+            runtime.spawn(async move {
+                shell.hold(&Step::CallDropped { call }).await;
+                Self::give_up(&shell, call);
+            });
+            return;
+        }
+        Self::give_up(&self.shell, self.call);
+    }
+}
