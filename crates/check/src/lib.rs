@@ -2,4 +2,6 @@
 //!
 //! Read `report` first: it says what a run can find.
 
+pub mod fingerprint;
 pub mod report;
+pub mod tlc;
