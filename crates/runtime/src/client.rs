@@ -86,12 +86,12 @@ impl Client {
 
     async fn call<R: DeserializeOwned>(&self, method: &str, params: &impl Serialize) -> Result<R, CallError> {
         let result = self.shell.call(self.by, method, encode(method, params)?).await?;
-        serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.to_owned(), error })
+        serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.into(), error })
     }
 }
 
 fn encode(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
-    wire::encode(params).map_err(|error| CallError::Unwritable { method: method.to_owned(), error })
+    wire::encode(params).map_err(|error| CallError::Unwritable { method: method.into(), error })
 }
 
 macro_rules! calls {

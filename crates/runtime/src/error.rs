@@ -51,7 +51,7 @@ pub enum CallError {
     #[error("the peer answered `{method}` with the error {}: {error}", i32::from(error.code))]
     Refused {
         /// What was asked.
-        method: String,
+        method: Box<str>,
         /// What the peer said.
         #[source]
         error: Error,
@@ -60,7 +60,7 @@ pub enum CallError {
     #[error("the peer's result of `{method}` cannot be read: {error}")]
     BadResult {
         /// What was asked.
-        method: String,
+        method: Box<str>,
         /// What is wrong with it.
         #[source]
         error: serde_json::Error,
@@ -69,7 +69,7 @@ pub enum CallError {
     #[error("`{method}` cannot be written as JSON: {error}")]
     Unwritable {
         /// What was to be sent.
-        method: String,
+        method: Box<str>,
         /// What is wrong with it.
         #[source]
         error: serde_json::Error,

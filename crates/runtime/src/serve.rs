@@ -116,18 +116,19 @@ where
         tokio::time::sleep(shell.options.drain_max).await;
     });
     let mut write = Box::pin(write(&shell, &mut writer));
-    let mut outcome = tokio::select! {
+    let taken_in = tokio::select! {
         // What is ready to be written goes out first; then there is room to take more in.
         biased;
         // The writer ends only where it fails.
         error = &mut write => Err(ServeError::Write(error)),
         // The input ended, or the connection must be closed.
-        outcome = reader.read() => outcome,
+        taken_in = reader.read() => taken_in,
         // The input ended, and the peer does not read what it would have to before the last lines can be taken in.
-        () = &mut drained => Err(unfinished(&shell)),
+        () = &mut drained => return Err(unfinished(&shell)),
     };
     input_ended.cancel();
-    if let Err(ServeError::Write(_)) = outcome {
+    let can_write = !matches!(taken_in, Err(ServeError::Write(_)));
+    if !can_write {
         shell.close();
     }
     let finish = async {
@@ -140,11 +141,11 @@ where
         // All is done, and written.
         () = finish => Ok(()),
         // The peer is gone. It learns nothing more, so there is nothing more to finish.
-        error = &mut write, if !matches!(outcome, Err(ServeError::Write(_))) => Err(ServeError::Write(error)),
+        error = &mut write, if can_write => Err(ServeError::Write(error)),
         // A handler or the peer took too long.
         () = &mut drained => Err(unfinished(&shell)),
     };
-    outcome = outcome.and(finished);
+    let outcome = taken_in.and(finished);
     drop(write);
     if outcome.is_ok() {
         tokio::select! {

@@ -389,7 +389,7 @@ impl Shell {
         });
         match response.await {
             Ok(Response::Answered(Ok(result))) => Ok(result),
-            Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.to_owned(), error }),
+            Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.into(), error }),
             Ok(Response::Disconnected) | Err(_) => Err(CallError::Disconnected),
         }
     }

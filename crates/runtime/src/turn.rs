@@ -21,6 +21,12 @@ impl Context {
         Self { shell, arrival, token }
     }
 
+    /// The number of the message: its place in the order in which the client's messages arrived.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.arrival.0
+    }
+
     /// A handle for calls to the client.
     #[must_use]
     pub fn client(&self) -> Client {
