@@ -1,8 +1,9 @@
 //! The shape of the items of one Rust file: what the compiler reads, without what only people read.
 //!
-//! Not shape: comments and docs, formatting (trailing commas included), and log lines. A log line that is a statement is
-//! as if it were not there; one that is an expression is as if it were `()`. So what a log line computes must not
-//! matter, which is a good rule anyway. Everything else is shape.
+//! Not shape: comments and docs, formatting, and log lines. Formatting includes trailing commas, and the braces around a
+//! lone expression in a match arm or a closure, which rustfmt adds for a comment and takes away with it. A log line that
+//! is a statement is as if it were not there; one that is an expression is as if it were `()`. So what a log line
+//! computes must not matter, which is a good rule anyway. Everything else is shape.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,10 @@ use proc_macro2::{Delimiter, Spacing, TokenStream, TokenTree};
 use quote::ToTokens;
 use sha2::{Digest, Sha256};
 use syn::spanned::Spanned;
-use syn::{Attribute, ImplItem, Item, ItemImpl, Meta, Type};
+use syn::visit_mut::{self, VisitMut};
+use syn::{
+    Arm, Attribute, Block, Expr, ExprBlock, ExprClosure, ImplItem, Item, ItemImpl, Meta, ReturnType, Stmt, Token, Type,
+};
 
 /// Macros whose calls are log lines.
 const LOG_MACROS: [&str; 7] = ["trace", "debug", "info", "warn", "error", "event", "span"];
@@ -178,8 +182,11 @@ impl Collector<'_> {
         let indentation = &self.text[line..range.start];
         let indentation = if indentation.trim().is_empty() { indentation } else { "" };
         let source = format!("{}{indentation}{}\n{}", place.open, &self.text[range], place.close);
+        // With the headers around it, an item is a file of its own.
+        let mut alone: syn::File = syn::parse_str(&source)?;
+        LoneExpressions.visit_file_mut(&mut alone);
         let mut tokens = Vec::new();
-        normalise(source.parse::<TokenStream>()?, Delimiter::Brace, false, &mut tokens);
+        normalise(alone.to_token_stream(), Delimiter::Brace, false, &mut tokens);
         let shape = self.shapes.entry(format!("{}{name}", place.prefix)).or_default();
         shape.source.push_str(&source);
         shape.tokens.append(&mut tokens);
@@ -199,6 +206,49 @@ impl Place {
             open: format!("{}{header}\n", self.open),
             close: format!("}}\n{}", self.close),
         }
+    }
+}
+
+/// Takes the braces from a lone expression in a match arm or a closure.
+struct LoneExpressions;
+
+impl VisitMut for LoneExpressions {
+    fn visit_arm_mut(&mut self, arm: &mut Arm) {
+        visit_mut::visit_arm_mut(self, arm);
+        unwrap(&mut arm.body);
+        arm.comma = Some(Token![,](arm.fat_arrow_token.spans[0]));
+    }
+
+    fn visit_expr_closure_mut(&mut self, closure: &mut ExprClosure) {
+        visit_mut::visit_expr_closure_mut(self, closure);
+        // With a return type the braces are syntax.
+        if matches!(closure.output, ReturnType::Default) {
+            unwrap(&mut closure.body);
+        }
+    }
+
+    fn visit_block_mut(&mut self, block: &mut Block) {
+        // Before the braces are looked at: a log line beside an expression does not keep them.
+        block.stmts.retain(|statement| match statement {
+            Stmt::Macro(call) => log_line(&call.mac.to_token_stream().into_iter().collect::<Vec<_>>()).is_none(),
+            _ => true,
+        });
+        // The semicolon after a last `return` is formatting too.
+        if let Some(Stmt::Expr(Expr::Return(_) | Expr::Break(_) | Expr::Continue(_), semicolon)) =
+            block.stmts.last_mut()
+        {
+            *semicolon = None;
+        }
+        visit_mut::visit_block_mut(self, block);
+    }
+}
+
+fn unwrap(body: &mut Expr) {
+    if let Expr::Block(ExprBlock { attrs, label: None, block, .. }) = body
+        && attrs.is_empty()
+        && let [Stmt::Expr(lone, None)] = block.stmts.as_mut_slice()
+    {
+        *body = std::mem::replace(lone, Expr::Verbatim(TokenStream::new()));
     }
 }
 

@@ -179,6 +179,28 @@ fn a_log_line_that_is_an_expression_is_the_unit_value() {
 }
 
 #[test]
+fn braces_that_rustfmt_adds_for_a_comment_are_no_shape() {
+    let hash = |body: &str| shapes(&format!("fn f() {{ {body} }}")).expect("Rust")["f"].hash();
+    let same = [
+        ("match x { A => g(), B => h(), }", "match x { A => { /* why */ g() } B => { info!(\"b\"); h() }, }"),
+        ("match x { A => return, B => h(), }", "match x { A => { return; } B => h(), }"),
+        ("x.map(|y| y + 1)", "x.map(|y| { /* why */ y + 1 })"),
+        ("select! { a = b => { c(d) } }", "select! { a = b => { c(\nd,\n) } }"),
+    ];
+    for (one, other) in same {
+        assert_eq!(hash(one), hash(other), "{one} and {other}");
+    }
+    let different = [
+        ("match x { A => g(), _ => h() }", "match x { A => { g(); } _ => h() }"),
+        ("x.map(|y| y + 1)", "x.map(|y| -> u8 { y + 1 })"),
+        ("x.map(|y| y)", "x.map(|y| unsafe { y })"),
+    ];
+    for (one, other) in different {
+        assert_ne!(hash(one), hash(other), "{one} and {other}");
+    }
+}
+
+#[test]
 fn new_and_gone_items_are_drift_and_name_their_actions() {
     let drift = every_item().drift_to(&TURNS.replace("pub fn close", "pub fn end"));
     assert_eq!(kinds(&drift), [("Turns::close", DriftKind::Gone), ("Turns::end", DriftKind::New)]);
