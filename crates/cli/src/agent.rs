@@ -45,9 +45,11 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn StdError>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let options = options.resolve();
     let served = runtime.block_on(async {
         let (input, output) = (stdio::input()?, stdio::output()?);
-        lastword::serve_agent(Scripted::default(), input, output, options.resolve()).await?;
+        // A task, so that it takes its turn with those of the handlers; what is blocked on is polled before them all.
+        tokio::spawn(lastword::serve_agent(Scripted::default(), input, output, options)).await??;
         Ok(())
     });
     // A blocking read of a terminal may never return; nobody waits for it.

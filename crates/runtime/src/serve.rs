@@ -218,8 +218,9 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
                 };
                 self.take_in(arrived).await?;
             }
-            // The handlers that were started run first, so that no more lines wait in memory than one read brings.
+            // The handlers that were started come first, and then more is taken in.
             tokio::task::yield_now().await;
+            self.shell.until_begun().await;
             if !self.fill().await? {
                 break;
             }

@@ -26,6 +26,10 @@ use crate::{
     trace, wire,
 };
 
+/// How many tasks may have been started and not begun before the reader waits for them: some times as many lines as one
+/// read brings. A reader that outran its handlers would only fill the memory.
+const STARTING_MAX: usize = 1024;
+
 /// Spawns the task of a message. It is what is kept of a message between its arrival and its start.
 pub(crate) type Start = Box<dyn FnOnce(Arc<Shell>, Arrival, CancellationToken) -> JoinHandle<()> + Send>;
 
@@ -61,6 +65,8 @@ pub(crate) struct Shell {
     state: Mutex<State>,
     /// A step was applied. The reader waits for it while it may take nothing in, the serve future while it finishes.
     stepped: Notify,
+    /// Fewer tasks than [`STARTING_MAX`] have not begun. Only the reader waits for it.
+    begun: Notify,
     /// There is something to write. Only the writer waits for it.
     unwritten: Notify,
     /// Something was written. Whoever has something to say waits for it while the output is over its bound.
@@ -73,6 +79,8 @@ pub(crate) struct State {
     messages: BTreeMap<Arrival, Entry>,
     /// Each open call, with who waits for its response.
     calls: BTreeMap<CallId, oneshot::Sender<Response>>,
+    /// How many tasks were started and have not begun.
+    starting: usize,
     /// What is to be written next.
     out: Vec<u8>,
     /// How much the writer has taken out and is writing.
@@ -99,6 +107,7 @@ impl Shell {
             core: Connection::new(limits),
             messages: BTreeMap::new(),
             calls: BTreeMap::new(),
+            starting: 0,
             out: Vec::new(),
             writing: 0,
             closed: false,
@@ -108,6 +117,7 @@ impl Shell {
             options,
             state: Mutex::new(state),
             stepped: Notify::new(),
+            begun: Notify::new(),
             unwritten: Notify::new(),
             written: Notify::new(),
         }
@@ -149,6 +159,7 @@ impl Shell {
             Step::Returned(arrival, _) | Step::GraceOver(arrival) => Some(arrival),
             _ => None,
         };
+        let began = matches!(step, Step::Started(_));
         let record = trace::Record::of(&step);
         #[cfg(feature = "check")]
         let passed = step.clone();
@@ -160,6 +171,12 @@ impl Shell {
             let mut with = with;
             for effect in effects {
                 self.carry_out(state, effect, &mut with);
+            }
+            if began {
+                state.starting -= 1;
+                if state.starting < STARTING_MAX {
+                    self.begun.notify_waiters();
+                }
             }
             if let Some(arrival) = over {
                 state.messages.remove(&arrival);
@@ -185,6 +202,7 @@ impl Shell {
                 if let Some(entry) = state.messages.get_mut(arrival)
                     && let Some(start) = entry.start.take()
                 {
+                    state.starting += 1;
                     entry.task = Some(start(Arc::clone(self), *arrival, entry.token.clone()));
                 }
             }
@@ -415,6 +433,17 @@ impl Shell {
         state.writing = 0;
         drop(state);
         self.written.notify_waiters();
+    }
+
+    /// Waits until not too many tasks have not begun.
+    pub(crate) async fn until_begun(&self) {
+        loop {
+            let begun = self.begun.notified();
+            if self.lock().starting < STARTING_MAX {
+                return;
+            }
+            begun.await;
+        }
     }
 
     /// Ends every task and forgets everything.

@@ -18,8 +18,8 @@ const NESTING_MAX: usize = 128;
 /// How much of a bad line is logged.
 const LOGGED_BYTES_MAX: usize = 200;
 
-/// How much is asked of the reader at a time: what a pipe holds.
-const CHUNK_BYTES: usize = 64 << 10;
+/// How much is asked of the reader at a time. More would only mean that more messages wait in memory at the same time.
+const CHUNK_BYTES: usize = 16 << 10;
 
 /// A buffer that grew beyond this for one long line is given back afterwards.
 const KEPT_BYTES_MAX: usize = 1 << 20;
