@@ -1,5 +1,380 @@
 //! The program behind check.sh and replay.sh.
 
-use lastword_check as _;
+use std::{
+    fs,
+    io::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
-fn main() {}
+use clap::{Args, Parser, Subcommand};
+use lastword_check::{
+    draw::draw,
+    mutants,
+    replay::{Happened, Stage, Verdict, replay},
+    report::{self, Report, Status},
+    run::{self, Wanted},
+    specs::Specs,
+};
+use lastword_core::Limits;
+use lastword_model::{Counterexample, Expectation, Move, Turns};
+
+/// Where stateright's Explorer listens, on this machine only.
+const EXPLORER_ADDRESS: &str = "127.0.0.1:3000";
+
+#[derive(Parser)]
+#[command(name = "lastword-check", about = "Checks every promise of lastword on its real code")]
+struct Cli {
+    /// The root of the repository
+    #[arg(long, global = true, default_value = ".")]
+    root: PathBuf,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check every promise. Exit status: 0 all holds and nothing drifted, 1 a promise breaks or model and specification
+    /// differ, 2 DRIFT, 3 something could not be verified
+    Run(Run),
+    /// Replay counterexamples on the model and on the tokio runtime. Exit status: 0 all green, and red under their mutants; 1
+    /// one is not; 3 one could not be replayed
+    Replay(Replay),
+    /// Write the shortest path on which a mutant breaks its promise as a file under specs/counterexamples
+    Record {
+        /// The mutant, by its name in specs/DOMAIN/mutants.toml
+        mutant: String,
+        /// What happens on the path, in one sentence
+        #[arg(long)]
+        story: String,
+    },
+    /// Try one patched mutant in this very build, and print what each layer says as JSON
+    #[command(hide = true)]
+    TryMutant {
+        name: String,
+        #[arg(long)]
+        digest: String,
+    },
+}
+
+#[derive(Args)]
+struct Run {
+    /// Only this domain, or DOMAIN/CONFIGURATION; the fingerprint is then left out
+    #[arg(long, value_name = "DOMAIN[/CONFIG]")]
+    only: Option<String>,
+    /// List the configurations and what each covers
+    #[arg(long)]
+    list: bool,
+    /// Open this configuration in stateright's Explorer
+    #[arg(long, value_name = "DOMAIN/CONFIG")]
+    explore: Option<String>,
+    /// Record what was found in fingerprint.txt, if every promise holds
+    #[arg(long, conflicts_with_all = ["only", "list", "explore"])]
+    accept: bool,
+    /// Try every mutant as well, and print the kill matrix
+    #[arg(long)]
+    mutants: bool,
+    /// Run TLC also where its result is recorded
+    #[arg(long)]
+    no_cache: bool,
+    /// Exit with 3 where TLC cannot be run
+    #[arg(long)]
+    require_tlc: bool,
+    /// Write the results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the results as JUnit XML
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Write the results as a job summary in Markdown
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+}
+
+#[derive(Args)]
+struct Replay {
+    /// The files; all of specs/counterexamples where none is named
+    files: Vec<PathBuf>,
+    /// Write the digests of the present code into the files, if they are green and, under their mutants, red
+    #[arg(long, requires = "files")]
+    renew: bool,
+}
+
+fn main() -> ExitCode {
+    // clap would end with 2, which means DRIFT here.
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { Status::Unverified.into() } else { ExitCode::SUCCESS };
+        }
+    };
+    let specs = match Specs::read(&cli.root) {
+        Ok(specs) => specs,
+        Err(error) => {
+            anstream::eprintln!("specs cannot be used, so nothing was verified:\n{error}");
+            return Status::Unverified.into();
+        }
+    };
+    if !specs.strangers.is_empty() && !matches!(cli.command, Command::Record { .. }) {
+        anstream::eprintln!("specs do not belong together, so nothing was verified:\n{}", specs.strangers.join("\n"));
+        return Status::Unverified.into();
+    }
+    match cli.command {
+        Command::Run(run) => check(&specs, &run),
+        Command::Record { mutant, story } => record(&specs, &mutant, story),
+        Command::Replay(files) => replay_files(&specs, &files),
+        Command::TryMutant { name, digest } => try_mutant(&specs, &name, &digest),
+    }
+}
+
+fn check(specs: &Specs, run: &Run) -> ExitCode {
+    if run.list {
+        return list(specs);
+    }
+    if let Some(id) = &run.explore {
+        return explore(specs, id);
+    }
+    let wanted = Wanted {
+        only: run.only.clone(),
+        mutants: run.mutants,
+        no_cache: run.no_cache,
+        require_tlc: run.require_tlc,
+        accept: run.accept,
+    };
+    if let Some(only) = &run.only
+        && !specs
+            .configurations
+            .iter()
+            .any(|configuration| configuration.id() == *only || configuration.domain == *only)
+    {
+        anstream::eprintln!("there is no domain or configuration {only}; `./check.sh --list` names them");
+        return Status::Unverified.into();
+    }
+    let report = run::run(specs, &wanted);
+    show(&report);
+    let files = [
+        (&run.json, report::json::render(&report).map_err(|error| error.to_string())),
+        (&run.junit, report::junit::render(&report).map_err(|error| error.to_string())),
+        (&run.markdown, Ok(report::markdown::render(&report))),
+    ];
+    for (path, text) in files {
+        let Some(path) = path else { continue };
+        let written = text.and_then(|text| fs::write(path, text).map_err(|error| error.to_string()));
+        if let Err(error) = written {
+            anstream::eprintln!("{} could not be written: {error}", path.display());
+            return report.exit_code().and(Status::Unverified).into();
+        }
+    }
+    report.exit_code().into()
+}
+
+/// A broken pipe while printing is no result: the exit status still tells it.
+fn show(report: &Report) {
+    let width = report::terminal::width();
+    let mut out = anstream::stdout();
+    let _ = out.write_all(report::terminal::render(report, width).as_bytes());
+    if !report.kills.is_empty() {
+        let _ = writeln!(out, "\n{}", mutants::matrix(&report.kills));
+    }
+}
+
+fn list(specs: &Specs) -> ExitCode {
+    for configuration in &specs.configurations {
+        let expectation = match &configuration.expectation {
+            Expectation::Holds => "must hold".to_owned(),
+            Expectation::Fails { promise, steps } => format!("must fail: {promise} in {steps} steps"),
+        };
+        anstream::println!("{} ({expectation})", configuration.id());
+        for line in &configuration.about {
+            anstream::println!("    {line}");
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn explore(specs: &Specs, id: &str) -> ExitCode {
+    use stateright::Model as _;
+    let model = specs.configuration(id).map(|configuration| Turns::new(configuration, Limits::default()));
+    match model {
+        Some(Ok(model)) => {
+            anstream::println!("http://{EXPLORER_ADDRESS} shows {id}; stop with Ctrl-C");
+            model.checker().serve(EXPLORER_ADDRESS);
+            ExitCode::SUCCESS
+        }
+        Some(Err(error)) => {
+            anstream::eprintln!("{error}");
+            Status::Unverified.into()
+        }
+        None => {
+            anstream::eprintln!("there is no configuration {id}; `./check.sh --list` names them");
+            Status::Unverified.into()
+        }
+    }
+}
+
+fn replay_files(specs: &Specs, wanted: &Replay) -> ExitCode {
+    if wanted.files.is_empty() {
+        let mut report = Report::default();
+        for (file, counterexample) in &specs.counterexamples {
+            report.rows.extend(run::replay_file(specs, file, counterexample));
+        }
+        show(&report);
+        return report.exit_code().into();
+    }
+    let mut status = Status::Kept;
+    for file in &wanted.files {
+        status = status.and(match Counterexample::read(file) {
+            Ok(counterexample) if wanted.renew => renew(specs, file, counterexample),
+            Ok(counterexample) => replay_one(specs, file, &counterexample),
+            Err(error) => {
+                anstream::eprintln!("{error}");
+                Status::Unverified
+            }
+        });
+    }
+    status.into()
+}
+
+fn model_of(specs: &Specs, counterexample: &Counterexample) -> Result<Turns, String> {
+    let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
+    let configuration = specs.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
+    Turns::new(configuration, Limits::default()).map_err(|error| error.to_string())
+}
+
+/// Prints the steps of one file as they happen on the runtime, and the whole as a diagram.
+fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> Status {
+    let model = match model_of(specs, counterexample) {
+        Ok(model) => model,
+        Err(error) => {
+            anstream::eprintln!("{}: {error}", file.display());
+            return Status::Unverified;
+        }
+    };
+    anstream::println!("{}\n{}\n", file.display(), counterexample.story);
+    let mut taken = Vec::new();
+    let tell = |happened: &Happened<'_>| {
+        let effects = happened.effects.map_or("not owed by this code".to_owned(), |effects| format!("{effects:?}"));
+        anstream::println!("{:>4}  {}  {:?} -> {effects}", happened.number, happened.digest, happened.step);
+        if happened.effects.is_some() {
+            taken.push(happened.step.clone());
+        }
+    };
+    let verdict = replay(counterexample, &model, Limits::default(), Stage::Runtime, tell);
+    let mut world = model.initial();
+    let mut moves = Vec::new();
+    for step in taken {
+        let known = model.moves(&world).into_iter().find(|action| action.step == step);
+        let recorded =
+            counterexample.steps.iter().find(|recorded| recorded.step == step).map(|recorded| recorded.message - 1);
+        let Some(message) = known.map(|action| action.message).or(recorded) else { break };
+        let action = Move { step, message };
+        if world.take(&model.messages, &action).is_err() {
+            break;
+        }
+        moves.push(action);
+    }
+    let breaks = match verdict {
+        Verdict::Broken { step, .. } => Some(step - 1),
+        _ => None,
+    };
+    let diagram = draw(&model.initial(), &model.messages, &moves, breaks);
+    anstream::println!("\n{}", report::diagram::render(&diagram, report::terminal::width()));
+    match verdict {
+        Verdict::Kept => {
+            let rows = run::replay_file(specs, &file.display().to_string(), counterexample);
+            let status = rows.iter().fold(Status::Kept, |status, row| status.and(row.status()));
+            let mutant = if counterexample.mutant.is_empty() {
+                String::new()
+            } else {
+                format!("; mutant {}", counterexample.mutant)
+            };
+            anstream::println!(
+                "{} holds on the runtime{mutant}: {}",
+                counterexample.promise,
+                if status == Status::Kept { "as it must be" } else { "not as it must be" }
+            );
+            for sentence in rows.iter().filter_map(report::Row::sentence) {
+                anstream::println!("{sentence}");
+            }
+            status
+        }
+        Verdict::Broken { promise, step } => {
+            anstream::println!("{promise} is broken at step {step}: {}", specs.statement(promise));
+            Status::Broken
+        }
+        Verdict::Differs(what) => {
+            anstream::println!("the code does something else than what is recorded: {what}");
+            Status::Broken
+        }
+    }
+}
+
+/// Writes the digests of the present code into a file.
+fn renew(specs: &Specs, file: &Path, mut counterexample: Counterexample) -> Status {
+    let renewed = model_of(specs, &counterexample).and_then(|model| {
+        let mut world = model.initial();
+        for step in &mut counterexample.steps {
+            let action = Move { step: step.step.clone(), message: step.message - 1 };
+            step.digest = world.take(&model.messages, &action).is_ok().then(|| world.core.digest());
+        }
+        counterexample.write(file).map_err(|error| error.to_string())
+    });
+    match renewed {
+        Ok(()) => replay_one(specs, file, &counterexample),
+        Err(error) => {
+            anstream::eprintln!("{}: {error}", file.display());
+            Status::Unverified
+        }
+    }
+}
+
+fn record(specs: &Specs, name: &str, story: String) -> ExitCode {
+    let written = specs
+        .mutants
+        .iter()
+        .find(|mutant| mutant.name == name)
+        .ok_or_else(|| format!("there is no mutant {name}"))
+        .and_then(|mutant| {
+            let id = mutant.configuration_id();
+            let configuration = specs.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
+            let counterexample = mutants::record(mutant, configuration, story)?;
+            let file = format!("specs/counterexamples/{}-{}-{name}.json", mutant.domain, mutant.kills);
+            counterexample.write(&specs.root.join(&file)).map_err(|error| error.to_string())?;
+            Ok(file)
+        });
+    match written {
+        Ok(file) => {
+            anstream::println!("{file}: read it, then `./replay.sh {file}`");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            anstream::eprintln!("{error}");
+            Status::Unverified.into()
+        }
+    }
+}
+
+fn try_mutant(specs: &Specs, name: &str, digest: &str) -> ExitCode {
+    let kill = specs
+        .mutants
+        .iter()
+        .find(|mutant| mutant.name == name)
+        .ok_or_else(|| format!("there is no mutant {name}"))
+        .and_then(|mutant| {
+            let id = mutant.configuration_id();
+            let configuration = specs.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
+            mutants::try_here(mutant, configuration, digest, &specs.counterexamples, &specs.configurations)
+        })
+        .and_then(|kill| serde_json::to_string(&kill).map_err(|error| error.to_string()));
+    match kill {
+        Ok(kill) => {
+            println!("{kill}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{error}");
+            Status::Unverified.into()
+        }
+    }
+}

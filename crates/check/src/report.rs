@@ -31,6 +31,8 @@ pub struct Report {
     pub breaches: Vec<Breach>,
     /// Covered code whose shape is not the recorded one.
     pub drift: Vec<Drift>,
+    /// The kill matrix: what each layer says of each mutant.
+    pub kills: Vec<crate::mutants::Kill>,
 }
 
 /// One thing that was checked.

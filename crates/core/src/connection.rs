@@ -408,10 +408,7 @@ impl Connection {
     }
 
     fn grace_may_end(&self, arrival: Arrival) -> bool {
-        self.requests.get(arrival).is_some_and(|request| {
-            request.stage == Stage::Running
-                && guard!(self.limits, "grace-only-after-the-token", request.ended.is_some())
-        })
+        self.requests.get(arrival).is_some_and(|request| request.stage == Stage::Running && request.ended.is_some())
     }
 
     /// Ends a request, once: a held one is answered now, a starting one when its task runs, a running one's token fires.

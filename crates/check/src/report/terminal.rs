@@ -20,7 +20,7 @@ pub const WIDTH_DEFAULT: usize = 120;
 const WIDTH_MIN: usize = 40;
 
 /// Rules above, below and under the heading, and none between columns, where right-aligned numbers are rule enough.
-const RULES: TableStyle = TableStyle::new()
+pub(crate) const RULES: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
     .bottom_border(LineStyle::none().fill('─').junction('─'));

@@ -104,10 +104,14 @@ impl SpecGraph {
     }
 }
 
-/// The form of a state that two sides can compare: as TLC prints it, `/\ a = 1 /\ b = <<2>>`, without any white space.
+/// The form of a state that two sides can compare: as TLC prints it, `/\ a = 1 /\ b = <<2>>`, without any white space, and
+/// sorted: the order in which TLC prints the variables changes with the text of the specification.
 #[must_use]
 pub fn normalise_state(state: &str) -> String {
-    state.chars().filter(|character| !character.is_ascii_whitespace()).collect()
+    let text: String = state.chars().filter(|character| !character.is_ascii_whitespace()).collect();
+    let mut conjuncts: Vec<&str> = text.split("/\\").collect();
+    conjuncts.sort_unstable();
+    conjuncts.join("/\\")
 }
 
 /// One digest for a graph, whoever found it and in whatever order: equal exactly if the same texts are states, the same

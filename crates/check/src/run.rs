@@ -1,0 +1,347 @@
+//! A whole run: facts, configurations, mutants, replays, fingerprint, in the order of the table.
+
+use std::{collections::BTreeMap, fs, path::Path, sync::Mutex, time::Instant};
+
+use lastword_core::Limits;
+use lastword_model::{Configuration, Counterexample, Expectation, Turns, Value};
+
+use crate::{
+    domain::{self, Checked, Setting},
+    facts,
+    fingerprint::{self, Coverage, Fingerprint, Scan},
+    mutants::{self, Change, Kill},
+    replay::{Stage, Verdict, replay},
+    report::{Expected, Found, Layer, Report, Row, Status, progress::Progress},
+    specs::{DOMAINS, Specs},
+    tlc::Tlc,
+};
+
+/// The recorded facts, at the root of the repository.
+const FINGERPRINT: &str = "fingerprint.txt";
+
+/// The folder whose number of files is recorded.
+const COUNTEREXAMPLES: &str = "specs/counterexamples";
+
+/// What a run is asked for.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// Only this domain or `DOMAIN/CONFIGURATION`.
+    pub only: Option<String>,
+    /// Try every mutant as well.
+    pub mutants: bool,
+    /// Run TLC also where its result is recorded.
+    pub no_cache: bool,
+    /// A missing TLC is an error.
+    pub require_tlc: bool,
+    /// Record what was found, if every promise held.
+    pub accept: bool,
+}
+
+/// Runs what is asked for.
+#[must_use]
+pub fn run(specs: &Specs, wanted: &Wanted) -> Report {
+    let mut report = Report::default();
+    let recorded = read_fingerprint(&specs.root);
+    let known = recorded.as_ref().cloned().unwrap_or_default();
+    let progress = Progress::default();
+    let tlc = Tlc::find(&specs.root);
+    let measured = measure(specs, &mut report);
+
+    let setting = Setting {
+        specs,
+        facts: measured.as_ref(),
+        tlc: &tlc,
+        recorded: &known,
+        no_cache: wanted.no_cache,
+        require_tlc: wanted.require_tlc,
+        progress: &progress,
+    };
+    let configurations: Vec<&Configuration> =
+        specs.configurations.iter().filter(|configuration| is_wanted(&configuration.id(), wanted)).collect();
+    let checked = check_all(&setting, &configurations);
+    let mut now = Fingerprint::default();
+    for (configuration, checked) in configurations.iter().zip(checked) {
+        report.rows.extend(checked.rows);
+        report.breaches.extend(checked.breaches);
+        now.graphs.extend(checked.graph.map(|graph| (configuration.id(), graph)));
+        now.tlc.extend(checked.tlc.map(|fact| (configuration.id(), fact)));
+    }
+    for (file, counterexample) in &specs.counterexamples {
+        if is_wanted(&format!("{}/{}", counterexample.domain, counterexample.configuration), wanted) {
+            report.rows.extend(replay_file(specs, file, counterexample));
+        }
+    }
+    if wanted.mutants {
+        try_mutants(specs, &now, wanted, &progress, &mut report);
+    }
+    if wanted.only.is_none() {
+        compare_with_record(specs, recorded, now, wanted, &mut report);
+    }
+    report
+}
+
+fn is_wanted(id: &str, wanted: &Wanted) -> bool {
+    wanted
+        .only
+        .as_ref()
+        .is_none_or(|only| id == only || id.strip_prefix(only.as_str()).is_some_and(|rest| rest.starts_with('/')))
+}
+
+/// The rows of things that belong to a whole domain.
+fn row(domain: &str, layer: Layer, promise: &str, found: Found, started: Instant) -> Row {
+    Row {
+        domain: domain.to_owned(),
+        configuration: String::new(),
+        layer,
+        promise: promise.to_owned(),
+        expected: Expected::Holds,
+        found,
+        states: None,
+        edges: None,
+        time: started.elapsed(),
+    }
+}
+
+/// Measures the facts; each must be what the configurations that must hold say.
+fn measure(specs: &Specs, report: &mut Report) -> Option<BTreeMap<String, Value>> {
+    let mut measured = BTreeMap::new();
+    for domain in DOMAINS {
+        for fact in facts::TURNS {
+            let started = Instant::now();
+            let found = match facts::measure(fact, Limits::default()) {
+                Err(error) => Found::NotVerified(error.to_string()),
+                Ok(value) => {
+                    let other = specs.configurations.iter().find(|configuration| {
+                        configuration.domain == domain
+                            && configuration.expectation == Expectation::Holds
+                            && configuration.constants.get(fact) != Some(&value)
+                    });
+                    let found = match other {
+                        None => Found::Holds,
+                        Some(other) => Found::Differs(format!(
+                            "the runtime shows {fact} = {value}, and {} says otherwise",
+                            other.id()
+                        )),
+                    };
+                    measured.insert(fact.to_owned(), value);
+                    found
+                }
+            };
+            let name = measured.get(fact).map_or(fact.to_owned(), |value| format!("{fact} = {value}"));
+            report.rows.push(row(domain, Layer::Fact, &name, found, started));
+        }
+    }
+    (measured.len() == facts::TURNS.len()).then_some(measured)
+}
+
+/// Checks the configurations, as many at a time as there are processors, and gives the results in their order.
+fn check_all(setting: &Setting<'_>, configurations: &[&Configuration]) -> Vec<Checked> {
+    let next = Mutex::new(0..configurations.len());
+    let results: Vec<Mutex<Option<Checked>>> = configurations.iter().map(|_| Mutex::new(None)).collect();
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some(at) = next.lock().ok().and_then(|mut next| next.next()) {
+                    let checked = domain::check(setting, configurations[at]);
+                    if let Ok(mut result) = results[at].lock() {
+                        *result = Some(checked);
+                    }
+                }
+            });
+        }
+    });
+    results.into_iter().map(|result| result.into_inner().ok().flatten().unwrap_or_default()).collect()
+}
+
+/// Replays a file on the model and on the runtime, where it must be green, and under its mutant, where it must be red. A
+/// mutant that is a patch needs a build of its own and is tried by `--mutants`.
+#[must_use]
+pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -> Vec<Row> {
+    let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
+    let started = Instant::now();
+    let row = |promise: String, found, started: Instant| Row {
+        configuration: counterexample.configuration.clone(),
+        ..row(&counterexample.domain, Layer::Replay, &promise, found, started)
+    };
+    let model = specs.configuration(&id).map(|configuration| Turns::new(configuration, Limits::default()));
+    let model = match model {
+        Some(Ok(model)) => model,
+        Some(Err(error)) => return vec![row(file.to_owned(), Found::NotVerified(error.to_string()), started)],
+        None => {
+            return vec![row(file.to_owned(), Found::NotVerified(format!("there is no configuration {id}")), started)];
+        }
+    };
+    let green = |stage| match replay(counterexample, &model, Limits::default(), stage, |_| {}) {
+        Verdict::Kept => None,
+        Verdict::Broken { promise, step } => Some(Found::Differs(format!("{promise} breaks at step {step}"))),
+        Verdict::Differs(what) => Some(Found::Differs(what)),
+    };
+    let found = green(Stage::Model).or_else(|| green(Stage::Runtime)).unwrap_or(Found::Holds);
+    let mut rows = vec![row(file.to_owned(), found, started)];
+    let mutant = specs.mutants.iter().find(|mutant| mutant.name == counterexample.mutant);
+    if let Some(Change::Guard(forced)) = mutant.map(|mutant| &mutant.change) {
+        let started = Instant::now();
+        let mut limits = Limits::default();
+        limits.forced = Some(*forced);
+        let found = match replay(counterexample, &model, limits, Stage::Runtime, |_| {}) {
+            Verdict::Broken { promise, .. } if promise == counterexample.promise => Found::Holds,
+            Verdict::Broken { promise, step } => Found::Differs(format!(
+                "under its mutant {promise} breaks at step {step}, and not {}",
+                counterexample.promise
+            )),
+            Verdict::Kept => {
+                Found::Differs(format!("it is green although its mutant {} is there", counterexample.mutant))
+            }
+            Verdict::Differs(what) => Found::Differs(format!("under its mutant, {what}")),
+        };
+        rows.push(row(format!("{file} is red under {}", counterexample.mutant), found, started));
+    }
+    rows
+}
+
+fn try_mutants(specs: &Specs, now: &Fingerprint, wanted: &Wanted, progress: &Progress, report: &mut Report) {
+    for mutant in specs.mutants.iter().filter(|mutant| is_wanted(&mutant.configuration_id(), wanted)) {
+        let started = Instant::now();
+        let bar = progress.start(format!("mutant {}", mutant.name));
+        bar.set(0);
+        let id = mutant.configuration_id();
+        // The graph of the unchanged code has been found equal to that of the specification in this very run, or its row
+        // says that it is not.
+        let digest = now.graphs.get(&id).map(|graph| graph.digest.as_str());
+        let kill = match (digest, specs.configuration(&id)) {
+            (Some(digest), Some(configuration)) => match &mutant.change {
+                Change::Guard(_) => {
+                    mutants::try_here(mutant, configuration, digest, &specs.counterexamples, &specs.configurations)
+                }
+                Change::Patch(patch) => mutants::try_patched(mutant, patch, &specs.root, digest),
+            },
+            _ => Err(format!("{id} was not explored in this run")),
+        };
+        drop(bar);
+        let expected = Expected::Breaks { steps: mutant.steps };
+        let found = match &kill {
+            Err(why) => Found::NotVerified(why.clone()),
+            Ok(kill) => mutant_found(kill),
+        };
+        report.rows.push(Row {
+            configuration: mutant.configuration.clone(),
+            expected,
+            ..row(&mutant.domain, Layer::Mutant, &format!("{} kills {}", mutant.kills, mutant.name), found, started)
+        });
+        report.kills.extend(kill.ok());
+    }
+}
+
+/// A mutant is killed where the promise of its row breaks on the exact graph, the specification differs, and each of its
+/// files is red.
+fn mutant_found(kill: &Kill) -> Found {
+    let green: Vec<&str> = kill.green_files().collect();
+    match kill.steps() {
+        None => Found::Holds,
+        Some(_) if !kill.difference => Found::Differs("its graph is that of the specification".to_owned()),
+        Some(_) if !green.is_empty() => Found::Differs(format!("it lives through the replay of {}", green.join(", "))),
+        Some(steps) => Found::Breaks { steps },
+    }
+}
+
+fn read_fingerprint(root: &Path) -> Result<Fingerprint, String> {
+    let text = fs::read_to_string(root.join(FINGERPRINT))
+        .map_err(|error| format!("{FINGERPRINT} could not be read: {error}; `./check.sh --accept` writes it"))?;
+    text.parse().map_err(|error| format!("{FINGERPRINT}: {error}"))
+}
+
+/// The shape of the covered code, the behaviour, and the number of counterexamples, against what is recorded.
+fn compare_with_record(
+    specs: &Specs,
+    recorded: Result<Fingerprint, String>,
+    mut now: Fingerprint,
+    wanted: &Wanted,
+    report: &mut Report,
+) {
+    let started = Instant::now();
+    let scan = Coverage::read(&specs.root).and_then(|coverage| fingerprint::scan(&specs.root, &coverage));
+    let scan = match scan {
+        Ok(scan) => scan,
+        Err(error) => {
+            let found = Found::NotVerified(error.to_string());
+            return report.rows.push(row("all", Layer::Fingerprint, "shape of the covered code", found, started));
+        }
+    };
+    now.items = scan.facts();
+    now.files.insert(COUNTEREXAMPLES.to_owned(), specs.counterexamples.len() as u64);
+    if wanted.accept {
+        return accept(specs, &scan, &now, started, report);
+    }
+    let recorded = match recorded {
+        Ok(recorded) => recorded,
+        Err(why) => {
+            return report.rows.push(row(
+                "all",
+                Layer::Fingerprint,
+                "shape of the covered code",
+                Found::NotVerified(why),
+                started,
+            ));
+        }
+    };
+    report.drift = fingerprint::drift(&recorded, &scan, &specs.root);
+    let moved: Vec<&str> = now
+        .graphs
+        .iter()
+        .filter(|(id, graph)| recorded.graphs.get(*id) != Some(*graph))
+        .map(|(id, _)| id.as_str())
+        .collect();
+    let behaviour = if moved.is_empty() {
+        "the behaviour is unchanged: every graph is the recorded one".to_owned()
+    } else {
+        format!("the behaviour moved in {}", moved.join(", "))
+    };
+    let found = match report.drift.len() {
+        0 => Found::Holds,
+        1 => Found::Drifted(format!("1 item; {behaviour}")),
+        items => Found::Drifted(format!("{items} items; {behaviour}")),
+    };
+    report.rows.push(row("all", Layer::Fingerprint, "shape of the covered code", found, started));
+    let found = if moved.is_empty() { Found::Holds } else { Found::Drifted(behaviour) };
+    report.rows.push(row("all", Layer::Fingerprint, "behaviour of the code", found, started));
+    let stale: Vec<&str> =
+        now.tlc.iter().filter(|(id, fact)| recorded.tlc.get(*id) != Some(*fact)).map(|(id, _)| id.as_str()).collect();
+    let gone = recorded.graphs.keys().chain(recorded.tlc.keys()).filter(|id| specs.configuration(id).is_none()).count();
+    let found = match (stale.len(), gone) {
+        (0, 0) => Found::Holds,
+        (0, gone) => Found::Drifted(format!("{gone} recorded configurations are no longer there")),
+        _ => Found::Drifted(format!("what TLC found is not recorded for {}", stale.join(", "))),
+    };
+    report.rows.push(row("all", Layer::Fingerprint, "records of TLC", found, started));
+    let found = match recorded.files.get(COUNTEREXAMPLES) {
+        Some(count) if *count == specs.counterexamples.len() as u64 => Found::Holds,
+        Some(count) => Found::Drifted(format!("{} files, and {count} are recorded", specs.counterexamples.len())),
+        None => Found::Drifted("their number is not recorded".to_owned()),
+    };
+    report.rows.push(row("all", Layer::Fingerprint, "number of counterexamples", found, started));
+}
+
+/// Records what was found, and only where every promise held and everything could be verified.
+fn accept(specs: &Specs, scan: &Scan, now: &Fingerprint, started: Instant, report: &mut Report) {
+    // What no line covers cannot be accepted: it needs a line.
+    report.drift = fingerprint::drift(now, scan, &specs.root);
+    let found = match report.exit_code() {
+        Status::Kept => match write(&specs.root.join(FINGERPRINT), &now.to_string()) {
+            Ok(()) => Found::Holds,
+            Err(error) => Found::NotVerified(format!("{FINGERPRINT} could not be written: {error}")),
+        },
+        _ => Found::NotVerified(format!("{FINGERPRINT} was not written: it records only what holds")),
+    };
+    report.rows.push(row("all", Layer::Fingerprint, "recorded in fingerprint.txt", found, started));
+}
+
+/// Writes a file as a whole or not at all.
+fn write(path: &Path, text: &str) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    std::io::Write::write_all(&mut file, text.as_bytes())?;
+    fs::set_permissions(file.path(), std::os::unix::fs::PermissionsExt::from_mode(0o644))?;
+    file.persist(path)?;
+    Ok(())
+}
