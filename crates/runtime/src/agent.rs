@@ -283,11 +283,10 @@ impl<A: Agent> AgentRole<A> {
         H: Future<Output = Result<R, Error>> + Send + 'static,
     {
         let agent = Arc::clone(&self.agent);
-        Box::new(move |shell, arrival, token| {
-            let context = Context::new(Arc::clone(&shell), arrival, token.clone());
-            tokio::spawn(handler::run(shell, arrival, token, move || async move {
+        Box::new(move |context| {
+            tokio::spawn(handler::run(context, move |context| async move {
                 let result = handler(agent, context).await?;
-                wire::encode(&result).map_err(Error::into_internal_error)
+                wire::encode(&result).map_err(|error| Box::new(Error::into_internal_error(error)))
             }))
         })
     }
@@ -295,9 +294,7 @@ impl<A: Agent> AgentRole<A> {
 
 /// A handler that knows its answer: what was asked cannot be done.
 pub(crate) fn refuse(error: Error) -> Start {
-    Box::new(move |shell, arrival, token| {
-        tokio::spawn(handler::run(shell, arrival, token, move || std::future::ready(Err(error))))
-    })
+    Box::new(move |context| tokio::spawn(handler::run(context, move |_| std::future::ready(Err(Box::new(error))))))
 }
 
 fn raw(params: Option<&RawValue>) -> Arc<RawValue> {

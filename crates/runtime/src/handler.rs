@@ -11,29 +11,30 @@ use std::{
 
 use agent_client_protocol_schema::v1::Error;
 use lastword_core::{Arrival, Effect, NotOwed, Outcome, Step};
-use tokio_util::sync::CancellationToken;
 
-use crate::shell::{Shell, With};
+use crate::{
+    shell::{Shell, With},
+    turn::Context,
+};
+
+/// What a handler returned, as JSON.
+pub(crate) type Answer = Result<Vec<u8>, Box<Error>>;
 
 /// Starts, calls the handler if the core says so, and hands in what it returned or, once it has been told to end and the
 /// grace period is over, that it was dropped. The handler is gone before the core learns of its end, so that the next
 /// one of its session never runs beside it.
 ///
 /// There is one such future for each message in flight, so it keeps little beside the handler.
-pub(crate) async fn run<H: Future<Output = Result<Vec<u8>, Error>>>(
-    shell: Arc<Shell>,
-    arrival: Arrival,
-    token: CancellationToken,
-    handler: impl FnOnce() -> H,
-) {
+pub(crate) async fn run<H: Future<Output = Answer>>(context: Context, handler: impl FnOnce(Context) -> H) {
+    let (shell, arrival) = (context.shell(), context.arrival());
     shell.hold(&Step::Started(arrival)).await;
-    if !may_run(&shell, arrival) {
+    if !may_run(shell, arrival) {
         return;
     }
-    let mut grace = pin!(grace_over(&shell, arrival, &token));
+    let mut grace = pin!(grace_over(&context));
     // The block ends the handler where it stands, and a panic while it is dropped is a panic of the handler.
     let returned = catch_panic(pin!(async {
-        let mut handler = pin!(handler());
+        let mut handler = pin!(handler(context.clone()));
         tokio::select! {
             // A handler that is done is done, however late.
             biased;
@@ -57,7 +58,7 @@ pub(crate) async fn run<H: Future<Output = Result<Vec<u8>, Error>>>(
         }
         returned
     };
-    over(&shell, arrival, returned);
+    over(shell, arrival, returned);
 }
 
 fn may_run(shell: &Arc<Shell>, arrival: Arrival) -> bool {
@@ -67,10 +68,10 @@ fn may_run(shell: &Arc<Shell>, arrival: Arrival) -> bool {
     }
 }
 
-fn over(shell: &Arc<Shell>, arrival: Arrival, returned: Result<Option<Result<Vec<u8>, Error>>, String>) {
+fn over(shell: &Arc<Shell>, arrival: Arrival, returned: Result<Option<Answer>, String>) {
     let answer = returned.unwrap_or_else(|panic| {
         tracing::error!(connection = shell.number, message = arrival.0, "a handler panicked: {panic}");
-        Some(Err(Error::new(-32603, "Internal error: the handler panicked")))
+        Some(Err(Box::new(Error::new(-32603, "Internal error: the handler panicked"))))
     });
     let (step, with) = match answer {
         Some(answer) => (Step::Returned(arrival, outcome(&answer)), With::Answer(answer)),
@@ -92,10 +93,11 @@ fn not_owed(shell: &Shell, error: &NotOwed) -> bool {
 }
 
 /// The handler's token has fired, and its grace period is over; with a checker, the checker says when.
-async fn grace_over(shell: &Shell, arrival: Arrival, token: &CancellationToken) {
-    token.cancelled().await;
+async fn grace_over(context: &Context) {
+    context.cancellation().cancelled().await;
+    let shell = context.shell();
     if shell.is_gated() {
-        shell.hold(&Step::GraceOver(arrival)).await;
+        shell.hold(&Step::GraceOver(context.arrival())).await;
     } else {
         // Few handlers come here, so the others do not make room for the timer.
         Box::pin(tokio::time::sleep(shell.options.grace)).await;

@@ -23,9 +23,10 @@ pub struct Options {
     /// How long one line may be: 64 MiB, enough for a few images in base64. A longer one is answered with an error and
     /// skipped without being kept.
     pub line_bytes_max: usize,
-    /// How much may wait to be written: 1 MiB. Above it, updates and calls wait and no further line is taken in.
+    /// How much may wait to be written: 256 KiB, some times what a pipe holds. Above it, updates and calls wait and no
+    /// further line is taken in.
     pub out_bytes_max: usize,
-    /// How much is read ahead while no line may be taken in: 1 MiB. Reading on is how the end of input is noticed.
+    /// How much is read ahead while no line may be taken in: 256 KiB. Reading on is how the end of input is noticed.
     pub read_ahead_bytes_max: usize,
     /// How long the connection goes on after the end of input, to finish handlers and to write what it owes: 5 s.
     pub drain_max: Duration,
@@ -48,8 +49,8 @@ impl Default for Options {
             notifications_queued_max: limits.notifications_queued_max,
             grace: Duration::from_secs(3),
             line_bytes_max: 64 << 20,
-            out_bytes_max: 1 << 20,
-            read_ahead_bytes_max: 1 << 20,
+            out_bytes_max: 256 << 10,
+            read_ahead_bytes_max: 256 << 10,
             drain_max: Duration::from_secs(5),
             #[cfg(feature = "check")]
             forced: None,

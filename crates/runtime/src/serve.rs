@@ -16,9 +16,6 @@ use crate::{
     wire::{self, Line, Lines, Message},
 };
 
-/// An output buffer that grew beyond this for one long message is given back afterwards.
-const KEPT_BYTES_MAX: usize = 1 << 20;
-
 /// What the messages of the peer mean, which depends on the side that we are on.
 pub(crate) trait Role: Send + Sync + 'static {
     /// A request is always taken in: the handler of one that cannot be understood answers with the error.
@@ -177,7 +174,7 @@ impl Drop for End<'_> {
 async fn write(shell: &Shell, writer: &mut (impl AsyncWrite + Unpin)) -> io::Error {
     let mut batch = Vec::new();
     loop {
-        if batch.capacity() > KEPT_BYTES_MAX {
+        if batch.capacity() > wire::KEPT_BYTES_MAX {
             batch = Vec::new();
         }
         shell.take_output(&mut batch).await;

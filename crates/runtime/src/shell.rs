@@ -18,12 +18,14 @@ use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
 };
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::CallError,
+    handler,
     options::{Options, TOO_MANY_IN_FLIGHT},
-    trace, wire,
+    trace,
+    turn::Context,
+    wire,
 };
 
 /// How many tasks may have been started and not begun before the reader waits for them: some times as many lines as one
@@ -31,28 +33,30 @@ use crate::{
 const STARTING_MAX: usize = 1024;
 
 /// Spawns the task of a message. It is what is kept of a message between its arrival and its start.
-pub(crate) type Start = Box<dyn FnOnce(Arc<Shell>, Arrival, CancellationToken) -> JoinHandle<()> + Send>;
+pub(crate) type Start = Box<dyn FnOnce(Context) -> JoinHandle<()> + Send>;
 
 /// What comes with a step and is no business of the core.
 pub(crate) enum With {
     Nothing,
     /// What to start when the message may start.
     Message(Start),
-    /// What the handler returned, as JSON.
-    Answer(Result<Vec<u8>, Error>),
-    /// The call to write, and who waits for its response.
-    Call {
-        method: String,
-        params: Vec<u8>,
-        caller: oneshot::Sender<Response>,
-    },
+    /// What the handler returned.
+    Answer(handler::Answer),
+    Call(Box<Call>),
     /// What the peer answered to a call.
-    Response(Result<Box<RawValue>, Error>),
+    Response(Result<Box<RawValue>, Box<Error>>),
+}
+
+/// The call to write, and who waits for its response.
+pub(crate) struct Call {
+    method: String,
+    params: Vec<u8>,
+    caller: oneshot::Sender<Response>,
 }
 
 /// What a caller gets.
-pub(crate) enum Response {
-    Answered(Result<Box<RawValue>, Error>),
+enum Response {
+    Answered(Result<Box<RawValue>, Box<Error>>),
     Disconnected,
 }
 
@@ -92,7 +96,7 @@ pub(crate) struct State {
 struct Entry {
     /// There until the message starts.
     start: Option<Start>,
-    token: CancellationToken,
+    context: Context,
     /// There from then on, so that whatever ends the connection ends the task.
     task: Option<JoinHandle<()>>,
 }
@@ -194,7 +198,8 @@ impl Shell {
         match effect {
             Effect::Accept(arrival) => {
                 if let With::Message(start) = std::mem::replace(with, With::Nothing) {
-                    let entry = Entry { start: Some(start), token: CancellationToken::new(), task: None };
+                    let context = Context::new(Arc::clone(self), *arrival);
+                    let entry = Entry { start: Some(start), context, task: None };
                     state.messages.insert(*arrival, entry);
                 }
             }
@@ -203,14 +208,14 @@ impl Shell {
                     && let Some(start) = entry.start.take()
                 {
                     state.starting += 1;
-                    entry.task = Some(start(Arc::clone(self), *arrival, entry.token.clone()));
+                    entry.task = Some(start(entry.context.clone()));
                 }
             }
             // The task itself sees this effect, and calls the handler.
             Effect::Run(_) => {}
             Effect::Fire(arrival, _) => {
                 if let Some(entry) = state.messages.get(arrival) {
-                    entry.token.cancel();
+                    entry.context.cancellation().cancel();
                 }
             }
             Effect::Respond { id, arrival, answer } => {
@@ -220,7 +225,8 @@ impl Shell {
                 }
             }
             Effect::Call(call) => {
-                if let With::Call { method, params, caller } = std::mem::replace(with, With::Nothing) {
+                if let With::Call(new) = std::mem::replace(with, With::Nothing) {
+                    let Call { method, params, caller } = *new;
                     state.calls.insert(*call, caller);
                     self.write(state, |out| wire::write_call(out, Some(*call), &method, &params));
                 }
@@ -235,7 +241,7 @@ impl Shell {
             }
             Effect::Disconnect(call) => {
                 let caller = match std::mem::replace(with, With::Nothing) {
-                    With::Call { caller, .. } => Some(caller),
+                    With::Call(new) => Some(new.caller),
                     _ => state.calls.remove(call),
                 };
                 if let Some(caller) = caller {
@@ -257,7 +263,7 @@ impl Shell {
         let answer = match answer {
             Answer::Returned(outcome) => match (with, outcome) {
                 (With::Answer(Ok(result)), Outcome::Succeeded) => Ok(result.as_slice()),
-                (With::Answer(Err(error)), _) => Err(&*error),
+                (With::Answer(Err(error)), _) => Err(&**error),
                 _ => {
                     refused = Error::internal_error();
                     Err(&refused)
@@ -377,7 +383,7 @@ impl Shell {
         params: Vec<u8>,
     ) -> Result<Box<RawValue>, CallError> {
         let (caller, response) = oneshot::channel();
-        let mut with = With::Call { method: method.to_owned(), params, caller };
+        let mut with = With::Call(Box::new(Call { method: method.to_owned(), params, caller }));
         let effects = loop {
             let written = self.written.notified();
             let by = by.filter(|by| self.lock().core.is_running(*by));
@@ -407,7 +413,7 @@ impl Shell {
         });
         match response.await {
             Ok(Response::Answered(Ok(result))) => Ok(result),
-            Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.into(), error }),
+            Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.into(), error: *error }),
             Ok(Response::Disconnected) | Err(_) => Err(CallError::Disconnected),
         }
     }

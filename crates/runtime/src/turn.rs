@@ -10,34 +10,45 @@ use crate::{client::Client, error::CallError, shell::Shell};
 
 /// The surroundings of a handler: the client to call, and the token that tells the handler to end.
 #[derive(Clone)]
-pub struct Context {
+pub struct Context(Arc<Inner>);
+
+/// Made once for each message that is taken in, and shared by all who deal with it.
+struct Inner {
     shell: Arc<Shell>,
     arrival: Arrival,
     token: CancellationToken,
 }
 
 impl Context {
-    pub(crate) fn new(shell: Arc<Shell>, arrival: Arrival, token: CancellationToken) -> Self {
-        Self { shell, arrival, token }
+    pub(crate) fn new(shell: Arc<Shell>, arrival: Arrival) -> Self {
+        Self(Arc::new(Inner { shell, arrival, token: CancellationToken::new() }))
+    }
+
+    pub(crate) fn shell(&self) -> &Arc<Shell> {
+        &self.0.shell
+    }
+
+    pub(crate) fn arrival(&self) -> Arrival {
+        self.0.arrival
     }
 
     /// The number of the message: its place in the order in which the client's messages arrived.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.arrival.0
+        self.0.arrival.0
     }
 
     /// A handle for calls to the client.
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.shell), self.arrival)
+        Client::new(Arc::clone(&self.0.shell), self.0.arrival)
     }
 
     /// Fires when the client ends the request with `$/cancel_request`. A handler that goes on is dropped after the grace
     /// period.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.token
+        &self.0.token
     }
 }
 
@@ -66,19 +77,19 @@ impl Turn {
     /// The number of the turn: its place in the order in which the client's messages arrived.
     #[must_use]
     pub fn number(&self) -> u64 {
-        self.context.arrival.0
+        self.context.arrival().0
     }
 
     /// Fires when the turn has been ended.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.context.token
+        self.context.cancellation()
     }
 
     /// What ended the turn, once something did and while it is not answered.
     #[must_use]
     pub fn cause(&self) -> Option<Cause> {
-        self.context.shell.lock().core.ended(self.context.arrival)
+        self.context.shell().lock().core.ended(self.context.arrival())
     }
 
     /// Sends an update of this turn.
@@ -102,6 +113,6 @@ impl Turn {
     /// A handle for calls to the client. What it sends is part of the turn, see [`Client::detached`].
     #[must_use]
     pub fn client(&self) -> Client {
-        Client::of_turn(Arc::clone(&self.context.shell), self.context.arrival)
+        Client::of_turn(Arc::clone(self.context.shell()), self.context.arrival())
     }
 }

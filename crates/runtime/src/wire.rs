@@ -21,8 +21,8 @@ const LOGGED_BYTES_MAX: usize = 200;
 /// How much is asked of the reader at a time. More would only mean that more messages wait in memory at the same time.
 const CHUNK_BYTES: usize = 16 << 10;
 
-/// A buffer that grew beyond this for one long line is given back afterwards.
-const KEPT_BYTES_MAX: usize = 1 << 20;
+/// A buffer that grew beyond this for one long message is given back afterwards.
+pub(crate) const KEPT_BYTES_MAX: usize = 256 << 10;
 
 /// Cuts the input into lines.
 pub(crate) struct Lines<R> {
@@ -91,10 +91,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if self.ended {
             return Ok(false);
         }
-        if self.start == self.buffer.len() && self.buffer.capacity() > KEPT_BYTES_MAX {
+        self.buffer.drain(..self.start);
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES_MAX {
             self.buffer = Vec::new();
         }
-        self.buffer.drain(..self.start);
         self.scanned -= self.start;
         self.start = 0;
         self.buffer.reserve(CHUNK_BYTES);
@@ -128,7 +128,7 @@ pub(crate) enum Message<'a> {
     Response {
         /// None where no call of ours has such an id.
         call: Option<CallId>,
-        result: Result<Box<RawValue>, Error>,
+        result: Result<Box<RawValue>, Box<Error>>,
     },
     /// Nothing that has an id to answer to.
     Bad(Error),
@@ -190,9 +190,9 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     let params = envelope.params;
     if envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()) {
         let result = match (envelope.error, envelope.result) {
-            (Some(error), _) => Err(serde_json::from_str(error.get()).unwrap_or_else(|wrong| {
+            (Some(error), _) => Err(Box::new(serde_json::from_str(error.get()).unwrap_or_else(|wrong| {
                 Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {}", error.get()))
-            })),
+            }))),
             (None, Some(result)) => Ok(result.to_owned()),
             (None, None) => return Message::Blank,
         };
