@@ -108,7 +108,11 @@ impl SpecGraph {
 /// sorted: the order in which TLC prints the variables changes with the text of the specification.
 #[must_use]
 pub fn normalise_state(state: &str) -> String {
-    let text: String = state.chars().filter(|character| !character.is_ascii_whitespace()).collect();
+    sorted(&state.chars().filter(|character| !character.is_ascii_whitespace()).collect::<String>())
+}
+
+/// A state without white space, its conjuncts sorted.
+fn sorted(text: &str) -> String {
     let mut conjuncts: Vec<&str> = text.split("/\\").collect();
     conjuncts.sort_unstable();
     conjuncts.join("/\\")
@@ -246,7 +250,7 @@ fn unescape(label: &[u8]) -> Option<(String, &[u8])> {
     let mut at = 0;
     loop {
         match *label.get(at)? {
-            b'"' => return Some((String::from_utf8(state).ok()?, &label[at + 1..])),
+            b'"' => return Some((sorted(str::from_utf8(&state).ok()?), &label[at + 1..])),
             b'\\' => {
                 match *label.get(at + 1)? {
                     b'n' => {}
