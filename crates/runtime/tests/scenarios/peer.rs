@@ -137,6 +137,7 @@ impl Peer {
 
     /// With so many bytes of room in the stream each way.
     pub(crate) fn with_pipe(options: Options, bytes: usize) -> Self {
+        crate::trace::record();
         let (ours, theirs) = tokio::io::duplex(bytes);
         let (agent_reader, agent_writer) = split(theirs);
         let (reader, writer) = split(ours);
