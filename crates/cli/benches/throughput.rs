@@ -32,8 +32,9 @@ use serde_json::{Value, json};
 
 /// Requests of a pipelined scenario.
 const REQUESTS: usize = 50_000;
-/// Sessions over which the prompts are spread, and so the prompts of one wave.
-const SESSIONS: usize = 5_000;
+/// Sessions over which the prompts are spread, and so the prompts of one wave: a few times what the pipes hold, so that the
+/// end of a wave, when the agent waits for the next one, is a small part of it.
+const SESSIONS: usize = 2_000;
 /// Round trips of the ping-pong scenario.
 const ROUND_TRIPS: usize = 2_000;
 /// What a pipe holds by default on Linux, and so the most that one read can give.
