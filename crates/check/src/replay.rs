@@ -68,7 +68,8 @@ pub fn replay(
     let model = model.with_limits(limits);
     let run = async {
         let rig = (stage == Stage::Runtime).then(|| Rig::new(&model.messages, &model.limits()));
-        let mut run = Run { model: &model, world: model.initial(), rig, mutated, promise: &counterexample.promise, taken: 0 };
+        let mut run =
+            Run { model: &model, world: model.initial(), rig, mutated, promise: &counterexample.promise, taken: 0 };
         match run.all(counterexample, &mut tell).await {
             Ok(()) => Verdict::Kept,
             Err(verdict) => verdict,

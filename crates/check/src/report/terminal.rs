@@ -39,6 +39,9 @@ const GAP: u16 = 2;
 /// The least width of the names, which are hard to read in more than two lines.
 const NAME_WIDTH_MIN: u16 = 24;
 
+/// The width that names keep before the counts go: the name of every promise stands in one line.
+const NAME_WIDTH_KEPT: u16 = 36;
+
 /// The width of the terminal that stdout is, or [`WIDTH_DEFAULT`].
 #[must_use]
 pub fn width() -> usize {
@@ -92,11 +95,13 @@ fn table(report: &Report, width: usize) -> String {
     out
 }
 
-/// Fits the table to the width, and names the columns that there was no room for: the counts go before the names are
-/// wrapped, and neither a number nor a verdict is ever cut in two.
+/// Fits the table to the width, and names the columns that there was no room for: the counts go before the names get
+/// narrow, and neither a number nor a verdict is ever cut in two.
 fn arrange(table: &mut Table, width: usize) -> Vec<&'static str> {
     let widths = table.column_max_content_widths();
-    let mut missing = (widths.iter().map(|width| usize::from(width + GAP)).sum::<usize>()).saturating_sub(width);
+    let names = usize::from(NAME_WIDTH_KEPT.min(widths[0] + GAP));
+    let others: usize = widths.iter().skip(1).map(|width| usize::from(width + GAP)).sum();
+    let mut missing = (names + others).saturating_sub(width);
     let mut hidden = Vec::new();
     for (index, column) in table.column_iter_mut().enumerate().rev() {
         column.set_padding((0, GAP - 1));
