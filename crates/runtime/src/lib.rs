@@ -29,3 +29,8 @@ pub use lastword_core::Cause;
 pub use options::{Options, TOO_MANY_IN_FLIGHT};
 pub use serve::serve_agent;
 pub use turn::{Context, Turn};
+
+/// The Rust of the README is compiled with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
