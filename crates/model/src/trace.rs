@@ -7,16 +7,20 @@
 //! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024}}
 //! {"connection":1,"step":{"Started":1},"effects":[{"Run":1}],"digest":"0123456789abcdef"}
 //! ```
+//!
+//! What cannot be told from a trace: that the run went on after its last line; that a line was taken out whose step had
+//! changed nothing (a `$/cancel_request` that found no request, say); and which one it was of several steps that have the
+//! same effects and lead to the same state. Every other change makes a line wrong, since a digest is that of the whole state.
 
 use std::{collections::BTreeMap, io::BufRead};
 
-use lastword_core::{Connection, Effect, Limits, Step};
+use lastword_core::{Answer, Connection, Effect, Limits, Refusal, Step};
 use serde::Deserialize;
 
 use crate::{
-    message::Message,
+    message::{Kind, Message},
     promises::{self, Promise},
-    world::{Move, World},
+    world::{Fate, Move, Said, World},
 };
 
 /// What a trace holds, once it is known to be right.
@@ -48,9 +52,15 @@ pub enum Problem {
     /// It is no line of a trace.
     #[error("it is no line of a trace: {0}")]
     Parse(#[from] serde_json::Error),
+    /// It says something else than the two lines that there are.
+    #[error("a line says either the limits of a connection, or a step with its effects and its digest")]
+    Mixed,
     /// Its connection has no line of limits before it.
     #[error("connection {0} has no line of limits before it")]
     UnknownConnection(u64),
+    /// Its connection has been opened before.
+    #[error("connection {0} was opened before: two runs do not share a trace")]
+    OpenedTwice(u64),
     /// Nothing owes the step.
     #[error("{0}")]
     NotAllowed(#[from] lastword_core::NotOwed),
@@ -86,8 +96,7 @@ struct Line {
     connection: u64,
     limits: Option<RecordedLimits>,
     step: Option<Step>,
-    #[serde(default)]
-    effects: Vec<Effect>,
+    effects: Option<Vec<Effect>>,
     digest: Option<String>,
 }
 
@@ -104,32 +113,49 @@ struct RecordedLimits {
 ///
 /// [`TraceError`] with the first line that is not right.
 pub fn check(trace: impl BufRead) -> Result<Summary, TraceError> {
-    let mut connections = BTreeMap::new();
-    let mut summary = Summary::default();
+    let mut checked = Checked::default();
     let mut last = 0;
-    for (number, line) in (1..).zip(trace.lines()) {
+    for (number, line) in (1..).zip(trace.split(b'\n')) {
         last = number;
-        let at = |problem: Problem| TraceError { line: number, problem };
-        let line = line.map_err(|problem| at(problem.into()))?;
-        let line: Line = serde_json::from_str(&line).map_err(|problem| at(problem.into()))?;
-        if let Some(recorded) = line.limits {
-            let mut limits = Limits::default();
-            limits.requests_in_flight_max = recorded.requests_in_flight_max;
-            limits.notifications_queued_max = recorded.notifications_queued_max;
-            connections.insert(line.connection, Witness::new(limits));
-            summary.connections += 1;
-        }
-        if let Some(step) = line.step {
-            let witness =
-                connections.get_mut(&line.connection).ok_or_else(|| at(Problem::UnknownConnection(line.connection)))?;
-            witness.take(step, &line.effects, line.digest.as_deref()).map_err(at)?;
-            summary.steps += 1;
-        }
+        line.map_err(Problem::from)
+            .and_then(|line| checked.take(&line))
+            .map_err(|problem| TraceError { line: number, problem })?;
     }
-    if summary.steps == 0 {
+    if checked.summary.steps == 0 {
         return Err(TraceError { line: last, problem: Problem::Empty });
     }
-    Ok(summary)
+    Ok(checked.summary)
+}
+
+/// The lines so far, all of them right.
+#[derive(Default)]
+struct Checked {
+    connections: BTreeMap<u64, Witness>,
+    summary: Summary,
+}
+
+impl Checked {
+    fn take(&mut self, line: &[u8]) -> Result<(), Problem> {
+        let Line { connection, limits, step, effects, digest } = serde_json::from_slice(line)?;
+        match (limits, step, effects, digest) {
+            (Some(recorded), None, None, None) => {
+                let mut limits = Limits::default();
+                limits.requests_in_flight_max = recorded.requests_in_flight_max;
+                limits.notifications_queued_max = recorded.notifications_queued_max;
+                if self.connections.insert(connection, Witness::new(limits)).is_some() {
+                    return Err(Problem::OpenedTwice(connection));
+                }
+                self.summary.connections += 1;
+            }
+            (None, Some(step), Some(effects), Some(digest)) => {
+                let witness = self.connections.get_mut(&connection).ok_or(Problem::UnknownConnection(connection))?;
+                witness.take(step, &effects, &digest)?;
+                self.summary.steps += 1;
+            }
+            _ => return Err(Problem::Mixed),
+        }
+        Ok(())
+    }
 }
 
 /// One connection of a trace: a machine of our own beside the recorded one, and what its messages have met.
@@ -152,31 +178,45 @@ impl Witness {
     /// # Errors
     ///
     /// [`Problem`] where the step is not allowed, has other effects or another state than recorded, or breaks a promise.
-    pub fn take(&mut self, step: Step, recorded: &[Effect], digest: Option<&str>) -> Result<(), Problem> {
+    pub fn take(&mut self, step: Step, recorded: &[Effect], digest: &str) -> Result<(), Problem> {
         let message = match Message::of(&step) {
             Some(message) => {
                 self.messages.push(message);
-                self.world.fates.push(crate::Fate::default());
+                self.world.fates.push(Fate::default());
                 self.messages.len() - 1
             }
             None => self.message_of(&step),
         };
         let action = Move { step, message };
         let computed = self.world.take(&self.messages, &action)?;
-        if computed != recorded {
+        if !are_same(&computed, recorded) {
             return Err(Problem::OtherEffects { step: Box::new(action.step), computed, recorded: recorded.to_vec() });
         }
-        if let Some(recorded) = digest {
-            let computed = self.world.core.digest();
-            if computed != recorded {
-                return Err(Problem::OtherState { computed, recorded: recorded.to_owned() });
-            }
+        let state = self.world.core.digest();
+        if state != digest {
+            return Err(Problem::OtherState { computed: state, recorded: digest.to_owned() });
         }
-        if let Some(broken) = self.promises.iter().find(|promise| !promise.holds(&self.messages, &self.world)) {
-            return Err(Problem::Broken(broken.name));
+        if let [Effect::Respond { answer: Answer::Refused(Refusal::IdInUse), .. }] = computed[..] {
+            // Whatever else it was to do, a request whose id is taken only gets its error.
+            self.messages[message].kind = Kind::Request;
         }
+        self.judge(&computed)?;
         self.forget();
         Ok(())
+    }
+
+    fn judge(&self, effects: &[Effect]) -> Result<(), Problem> {
+        // Only what is done has been forgotten, and what is done has had its response.
+        if effects.iter().any(|effect| match effect {
+            Effect::Respond { arrival: Some(arrival), .. } => self.world.message_of(*arrival).is_none(),
+            _ => false,
+        }) {
+            return Err(Problem::Broken("AnsweredOnce"));
+        }
+        match self.promises.iter().find(|promise| !promise.holds(&self.messages, &self.world)) {
+            Some(broken) => Err(Problem::Broken(broken.name)),
+            None => Ok(()),
+        }
     }
 
     /// The message that a step of a task is about. A call from outside of any handler is about none: it changes nothing
@@ -193,21 +233,46 @@ impl Witness {
         arrival.and_then(|arrival| self.world.message_of(arrival)).unwrap_or(usize::MAX)
     }
 
-    /// Forgets what no promise can look at any more: messages that are done, unless an older one is still in flight, which
-    /// they may have ended.
+    /// Forgets what no promise can look at any more, so that a witness is as small as its machine: it keeps the messages
+    /// that are in flight, and of those that are done the ones that ended a kept one.
+    ///
+    /// A promise was judged for a message when it was done, and nothing of that can change later but that it is answered
+    /// again, which [`Witness::judge`] sees. And whoever else should have ended a message that is in flight arrived when it
+    /// had been ended, or the promise was broken then.
     fn forget(&mut self) {
-        let oldest =
-            (0..self.messages.len()).find(|message| !self.world.is_done(*message)).unwrap_or(self.messages.len());
-        if oldest == 0 {
+        let in_flight: Vec<usize> = (0..self.messages.len()).filter(|message| !self.world.is_done(*message)).collect();
+        let ended_by = |message: &usize| (self.world.fates[*message].ended_by as usize).checked_sub(1);
+        let mut kept: Vec<usize> = in_flight.iter().copied().chain(in_flight.iter().filter_map(ended_by)).collect();
+        kept.sort_unstable();
+        kept.dedup();
+        if kept.len() == self.messages.len() {
             return;
         }
-        self.messages.drain(..oldest);
-        self.world.fates.drain(..oldest);
-        let oldest = u32::try_from(oldest).unwrap_or(u32::MAX);
-        for fate in &mut self.world.fates {
-            // Whatever ended a message had arrived after it, so that it is still there.
-            fate.ended_by = fate.ended_by.saturating_sub(oldest);
-            fate.late = fate.late.saturating_sub(oldest);
-        }
+        let fates = kept.iter().map(|message| {
+            let ender = ended_by(message).and_then(|ender| kept.binary_search(&ender).ok());
+            let mut fate = self.world.fates[*message].clone();
+            fate.late = 0;
+            fate.ended_by = ender.map_or(0, |ender| u32::try_from(ender + 1).expect("messages are few"));
+            if in_flight.binary_search(message).is_err() {
+                // What is done is kept for what it ended; its own end was judged.
+                fate.ended_by = 0;
+                fate.said = fate.said.map(|said| if said == Said::Refused { said } else { Said::Result });
+            }
+            fate
+        });
+        self.world.fates = fates.collect();
+        self.messages = kept.iter().map(|message| self.messages[*message].clone()).collect();
     }
 }
+
+/// Whether effects are the same to the byte; ids that are equal may still be written in different ways.
+fn are_same(computed: &[Effect], recorded: &[Effect]) -> bool {
+    let raw = |effect: &Effect| match effect {
+        Effect::Respond { id, .. } => Some(id.raw().to_owned()),
+        _ => None,
+    };
+    computed == recorded && computed.iter().map(raw).eq(recorded.iter().map(raw))
+}
+
+#[cfg(test)]
+mod tests;
