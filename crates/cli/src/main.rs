@@ -3,12 +3,13 @@
 mod agent;
 mod logs;
 mod stdio;
+mod trace;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Tools around the Agent Client Protocol: a reference agent, and more to come.
+/// Tools around the Agent Client Protocol: a reference agent, and a checker of what a program recorded.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -19,13 +20,16 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Options),
+    Trace(trace::Options),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let result = logs::install().and_then(|()| match cli.command {
-        Command::Agent(options) => agent::run(&options),
-    });
+    let result = match cli.command {
+        Command::Agent(options) => logs::install().and_then(|()| agent::run(&options)),
+        // It records nothing: the file that LASTWORD_TRACE names may be the very one to check.
+        Command::Trace(options) => return trace::run(&options),
+    };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

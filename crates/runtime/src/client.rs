@@ -28,6 +28,7 @@ pub struct Client {
     turn: Option<Arrival>,
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "what is sent is made for the call, as with every method below")]
 impl Client {
     pub(crate) fn new(shell: Arc<Shell>, by: Arrival) -> Self {
         Self { shell, by: Some(by), turn: None }
@@ -49,8 +50,8 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError::TurnOver`] where the handle is a turn's and the turn was answered.
-    pub async fn session_update(&self, update: SessionNotification) -> Result<(), CallError> {
-        self.say(CLIENT_METHOD_NAMES.session_update, &update).await
+    pub fn session_update(&self, update: SessionNotification) -> impl Future<Output = Result<(), CallError>> + use<> {
+        self.say(line(CLIENT_METHOD_NAMES.session_update, &update))
     }
 
     /// Sends `elicitation/complete`.
@@ -58,8 +59,11 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::session_update`].
-    pub async fn complete_elicitation(&self, notification: CompleteElicitationNotification) -> Result<(), CallError> {
-        self.say(CLIENT_METHOD_NAMES.elicitation_complete, &notification).await
+    pub fn complete_elicitation(
+        &self,
+        notification: CompleteElicitationNotification,
+    ) -> impl Future<Output = Result<(), CallError>> + use<> {
+        self.say(line(CLIENT_METHOD_NAMES.elicitation_complete, &notification))
     }
 
     /// Sends a notification of an extension; its method begins with `_`.
@@ -67,8 +71,11 @@ impl Client {
     /// # Errors
     ///
     /// As [`Client::session_update`].
-    pub async fn ext_notification(&self, notification: ExtNotification) -> Result<(), CallError> {
-        self.say(&notification.method, &notification.params).await
+    pub fn ext_notification(
+        &self,
+        notification: ExtNotification,
+    ) -> impl Future<Output = Result<(), CallError>> + use<> {
+        self.say(line(&notification.method, &notification.params))
     }
 
     /// Calls a method of an extension; its name begins with `_`.
@@ -76,18 +83,37 @@ impl Client {
     /// # Errors
     ///
     /// [`CallError`] where the client refuses, or is gone.
-    pub async fn ext_method(&self, request: ExtRequest) -> Result<ExtResponse, CallError> {
-        self.call(&request.method, &request.params).await
+    pub fn ext_method(&self, request: ExtRequest) -> impl Future<Output = Result<ExtResponse, CallError>> + use<> {
+        let params = encode(&request.method, &request.params);
+        self.call(request.method, params)
     }
 
-    async fn say(&self, method: &str, params: &impl Serialize) -> Result<(), CallError> {
-        self.shell.say(self.turn, method, &encode(method, params)?).await
+    // What is sent is turned into JSON before the future begins, so that the future keeps the bytes and not the value,
+    // which may be ten times as large. It keeps a handle of its own, so it may go into a task.
+
+    fn say(&self, line: Result<Vec<u8>, CallError>) -> impl Future<Output = Result<(), CallError>> + use<> {
+        let (shell, turn) = (Arc::clone(&self.shell), self.turn);
+        async move { shell.say(turn, &line?).await }
     }
 
-    async fn call<R: DeserializeOwned>(&self, method: &str, params: &impl Serialize) -> Result<R, CallError> {
-        let result = self.shell.call(self.by, method, encode(method, params)?).await?;
-        serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.into(), error })
+    fn call<M: AsRef<str>, R: DeserializeOwned>(
+        &self,
+        method: M,
+        params: Result<Vec<u8>, CallError>,
+    ) -> impl Future<Output = Result<R, CallError>> + use<M, R> {
+        let (shell, by) = (Arc::clone(&self.shell), self.by);
+        async move {
+            let method = method.as_ref();
+            let result = shell.call(by, method, params?).await?;
+            serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.into(), error })
+        }
     }
+}
+
+fn line(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
+    let mut line = Vec::new();
+    wire::write_call(&mut line, None, method, &encode(method, params)?);
+    Ok(line)
 }
 
 fn encode(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
@@ -103,8 +129,12 @@ macro_rules! calls {
                 /// # Errors
                 ///
                 /// [`CallError`] where the client refuses, or is gone.
-                pub async fn $name(&self, request: $request) -> Result<$response, CallError> {
-                    self.call(CLIENT_METHOD_NAMES.$wire, &request).await
+                pub fn $name(
+                    &self,
+                    request: $request,
+                ) -> impl Future<Output = Result<$response, CallError>> + use<> {
+                    let method = CLIENT_METHOD_NAMES.$wire;
+                    self.call(method, encode(method, &request))
                 }
             )*
         }

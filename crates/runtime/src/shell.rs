@@ -159,8 +159,9 @@ impl Shell {
 
     /// The one place where anything happens to the connection.
     pub(crate) fn apply(self: &Arc<Self>, state: &mut State, step: Step, with: With) -> Result<Effects, NotOwed> {
+        // A request is forgotten when it is answered; a notification, which has no answer, when its handler is done.
         let over = match step {
-            Step::Returned(arrival, _) | Step::GraceOver(arrival) => Some(arrival),
+            Step::Returned(arrival, _) => Some(arrival),
             _ => None,
         };
         let began = matches!(step, Step::Started(_));
@@ -320,7 +321,7 @@ impl Shell {
 
     /// Says something once the output is below its bound. A turn's words are refused once it is over; that is decided
     /// under the lock that orders the output, so nothing of a turn stands after its response.
-    pub(crate) async fn say(&self, turn: Option<Arrival>, method: &str, params: &[u8]) -> Result<(), CallError> {
+    pub(crate) async fn say(&self, turn: Option<Arrival>, line: &[u8]) -> Result<(), CallError> {
         loop {
             let written = self.written.notified();
             {
@@ -332,7 +333,7 @@ impl Shell {
                     return Err(CallError::TurnOver);
                 }
                 if self.may_write(&state) {
-                    self.write(&mut state, |out| wire::write_call(out, None, method, params));
+                    self.write(&mut state, |out| out.extend_from_slice(line));
                     return Ok(());
                 }
             }

@@ -1,6 +1,6 @@
 //! What a handler gets beside its request.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use agent_client_protocol_schema::v1::{ContentChunk, SessionId, SessionNotification, SessionUpdate};
 use lastword_core::{Arrival, Cause};
@@ -16,12 +16,13 @@ pub struct Context(Arc<Inner>);
 struct Inner {
     shell: Arc<Shell>,
     arrival: Arrival,
-    token: CancellationToken,
+    /// Made when somebody asks for it: most handlers return before anybody does.
+    token: OnceLock<CancellationToken>,
 }
 
 impl Context {
     pub(crate) fn new(shell: Arc<Shell>, arrival: Arrival) -> Self {
-        Self(Arc::new(Inner { shell, arrival, token: CancellationToken::new() }))
+        Self(Arc::new(Inner { shell, arrival, token: OnceLock::new() }))
     }
 
     pub(crate) fn shell(&self) -> &Arc<Shell> {
@@ -48,7 +49,7 @@ impl Context {
     /// period.
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
-        &self.0.token
+        self.0.token.get_or_init(CancellationToken::new)
     }
 }
 
@@ -97,8 +98,8 @@ impl Turn {
     /// # Errors
     ///
     /// [`CallError::TurnOver`] once the turn was answered.
-    pub async fn update(&self, update: SessionUpdate) -> Result<(), CallError> {
-        self.client().session_update(SessionNotification::new(self.session.clone(), update)).await
+    pub fn update(&self, update: SessionUpdate) -> impl Future<Output = Result<(), CallError>> + use<> {
+        self.client().session_update(SessionNotification::new(self.session.clone(), update))
     }
 
     /// Sends a chunk of the agent's message.
@@ -106,8 +107,8 @@ impl Turn {
     /// # Errors
     ///
     /// As [`Turn::update`].
-    pub async fn say(&self, text: impl Into<String>) -> Result<(), CallError> {
-        self.update(SessionUpdate::AgentMessageChunk(ContentChunk::new(text.into().into()))).await
+    pub fn say<T: Into<String>>(&self, text: T) -> impl Future<Output = Result<(), CallError>> + use<T> {
+        self.update(SessionUpdate::AgentMessageChunk(ContentChunk::new(text.into().into())))
     }
 
     /// A handle for calls to the client. What it sends is part of the turn, see [`Client::detached`].

@@ -138,6 +138,7 @@ async fn what_is_no_id_and_an_id_that_is_too_long_are_refused() {
 async fn a_line_over_the_limit_is_skipped_without_being_kept() {
     const LIMIT: usize = 1 << 20;
     let mut agent = Agent::with(&["--line-bytes-max", &LIMIT.to_string()]);
+    agent.goes_on().await;
     let before = agent.memory_peak_kib();
     for _ in 0..100 {
         agent.send("x".repeat(LIMIT)).await;
