@@ -101,6 +101,11 @@ struct Replay {
 }
 
 fn main() -> ExitCode {
+    // A panic has told why on stderr; whatever it cut short was not verified.
+    std::panic::catch_unwind(checked_main).unwrap_or_else(|_| Status::Unverified.into())
+}
+
+fn checked_main() -> ExitCode {
     // clap would end with 2, which means DRIFT here.
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

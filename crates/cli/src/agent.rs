@@ -153,10 +153,11 @@ impl Agent for Scripted {
             let ContentBlock::Text(text) = block else { continue };
             for word in text.text.split_whitespace() {
                 let Some(step) = ScriptStep::parse(word)? else {
-                    turn.say(word).await?;
+                    Box::pin(turn.say(word)).await?;
                     continue;
                 };
-                if step.run(&turn).await? == StopReason::Cancelled {
+                // Boxed, so that the task of a prompt is small: most prompts have few steps.
+                if Box::pin(step.run(&turn)).await? == StopReason::Cancelled {
                     return Ok(PromptResponse::new(StopReason::Cancelled));
                 }
             }

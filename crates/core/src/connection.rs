@@ -322,21 +322,18 @@ impl Connection {
 
     /// Takes a request in, or refuses it and keeps nothing of it. A request that is no prompt goes on to the barrier at once.
     fn accept(&mut self, id: RequestId, prompt: Option<SessionId>, effects: &mut Effects) -> Result<Arrival, Refusal> {
-        let refusal = if self.requests.find(&id).is_some() {
-            Some(Refusal::IdInUse)
-        } else if guard!(self.limits, "in-flight-bound", self.requests.len() >= self.limits.requests_in_flight_max) {
-            Some(Refusal::TooManyInFlight)
-        } else {
-            None
-        };
-        if let Some(refusal) = refusal {
-            effects.push(Effect::Respond { id, arrival: None, answer: Answer::Refused(refusal) });
-            return Err(refusal);
+        if guard!(self.limits, "in-flight-bound", self.requests.len() >= self.limits.requests_in_flight_max) {
+            let refusal = if self.requests.find(&id).is_some() { Refusal::IdInUse } else { Refusal::TooManyInFlight };
+            return Err(refuse(id, refusal, effects));
         }
-        let arrival = self.next_arrival();
+        let arrival = Arrival(self.last + 1);
+        let request = Request { id, prompt, stage: Stage::Held, ended: None };
+        let is_prompt = request.prompt.is_some();
+        if let Err(request) = self.requests.insert(arrival, request) {
+            return Err(refuse(request.id, Refusal::IdInUse, effects));
+        }
+        self.last = arrival.0;
         effects.push(Effect::Accept(arrival));
-        let is_prompt = prompt.is_some();
-        self.requests.insert(arrival, Request { id, prompt, stage: Stage::Held, ended: None });
         if !is_prompt {
             self.admit(arrival, effects);
         }
@@ -481,6 +478,12 @@ impl Connection {
             self.start(request, effects);
         }
     }
+}
+
+/// Answers a request that is not taken in.
+fn refuse(id: RequestId, refusal: Refusal, effects: &mut Effects) -> Refusal {
+    effects.push(Effect::Respond { id, arrival: None, answer: Answer::Refused(refusal) });
+    refusal
 }
 
 impl fmt::Debug for Connection {

@@ -74,8 +74,17 @@ impl fmt::Debug for SessionId {
 pub struct RequestId {
     /// As it stands on the wire.
     raw: SmolStr,
-    /// What it is compared by, where that is not `raw` itself: a plain integer or a string without escapes needs none.
-    value: Option<SmolStr>,
+    /// What it is compared by.
+    value: Value,
+}
+
+/// The value of an id, each in one form only. Most ids are small integers, which are compared at once.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Value {
+    /// A natural number that fits.
+    Small(u64),
+    /// Any other number; a string with its quotes, which keep it apart from a number, and without escapes; or null.
+    Text(SmolStr),
 }
 
 /// Why something is not a request id.
@@ -110,18 +119,20 @@ impl RequestId {
             return Err(IdError::TooLong);
         }
         let value = match raw.as_bytes() {
-            b"null" => None,
+            [b'1'..=b'9', digits @ ..] if digits.len() < SMALL_DIGITS_MAX && digits.iter().all(u8::is_ascii_digit) => {
+                Value::small_or_text(SmolStr::new(raw))
+            }
+            b"null" => Value::Text(SmolStr::new_static("null")),
             [b'"', text @ .., b'"'] => {
                 if text.contains(&b'\\') {
-                    Some(unescaped(&raw[1..raw.len() - 1]).ok_or(IdError::NotAnId)?)
+                    Value::Text(unescaped(&raw[1..raw.len() - 1]).ok_or(IdError::NotAnId)?)
                 } else if text.iter().any(|byte| *byte == b'"' || *byte < 0x20) {
                     return Err(IdError::NotAnId);
                 } else {
-                    None
+                    Value::Text(SmolStr::new(raw))
                 }
             }
-            [b'1'..=b'9', digits @ ..] if digits.iter().all(u8::is_ascii_digit) => None,
-            _ => Some(normal_number(raw).ok_or(IdError::NotAnId)?),
+            _ => Value::small_or_text(normal_number(raw).ok_or(IdError::NotAnId)?),
         };
         Ok(Self { raw: SmolStr::new(raw), value })
     }
@@ -131,9 +142,18 @@ impl RequestId {
     pub fn raw(&self) -> &str {
         &self.raw
     }
+}
 
-    fn value(&self) -> &str {
-        self.value.as_ref().unwrap_or(&self.raw)
+/// How many digits always fit a [`Value::Small`].
+const SMALL_DIGITS_MAX: usize = 19;
+
+impl Value {
+    /// A number in its normal form.
+    fn small_or_text(normal: SmolStr) -> Self {
+        match normal.parse() {
+            Ok(number) if normal.len() <= SMALL_DIGITS_MAX => Self::Small(number),
+            _ => Self::Text(normal),
+        }
     }
 }
 
@@ -142,7 +162,7 @@ impl From<u64> for RequestId {
         let mut raw = String::new();
         // Writing to a string cannot fail.
         let _ = fmt::Write::write_fmt(&mut raw, format_args!("{number}"));
-        Self { raw: SmolStr::from(raw), value: None }
+        Self { value: Value::small_or_text(SmolStr::new(&raw)), raw: SmolStr::from(raw) }
     }
 }
 
@@ -161,7 +181,7 @@ impl From<RequestId> for SmolStr {
 
 impl PartialEq for RequestId {
     fn eq(&self, other: &Self) -> bool {
-        self.value() == other.value()
+        self.value == other.value
     }
 }
 impl Eq for RequestId {}
@@ -172,12 +192,12 @@ impl PartialOrd for RequestId {
 }
 impl Ord for RequestId {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.value().cmp(other.value())
+        self.value.cmp(&other.value)
     }
 }
 impl core::hash::Hash for RequestId {
     fn hash<H: core::hash::Hasher>(&self, state: &mut H) {
-        self.value().hash(state);
+        self.value.hash(state);
     }
 }
 impl fmt::Debug for RequestId {

@@ -1,6 +1,6 @@
 //! The requests of the peer that are in flight: taken in and not yet answered.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, btree_map::Entry};
 
 use crate::{
     id::{Arrival, RequestId, SessionId},
@@ -36,9 +36,16 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn insert(&mut self, arrival: Arrival, request: Request) {
-        self.by_id.insert(request.id.clone(), arrival);
-        self.by_arrival.insert(arrival, request);
+    /// Takes a request in, or gives it back where one with its id is in flight.
+    pub(crate) fn insert(&mut self, arrival: Arrival, request: Request) -> Result<(), Request> {
+        match self.by_id.entry(request.id.clone()) {
+            Entry::Occupied(_) => Err(request),
+            Entry::Vacant(entry) => {
+                entry.insert(arrival);
+                self.by_arrival.insert(arrival, request);
+                Ok(())
+            }
+        }
     }
 
     pub(crate) fn remove(&mut self, arrival: Arrival) -> Option<Request> {

@@ -30,7 +30,7 @@ use crate::{
 
 /// How many tasks may have been started and not begun before the reader waits for them: some times as many lines as one
 /// read brings. A reader that outran its handlers would only fill the memory.
-const STARTING_MAX: usize = 1024;
+const STARTING_MAX: usize = 256;
 
 /// Spawns the task of a message. It is what is kept of a message between its arrival and its start.
 pub(crate) type Start = Box<dyn FnOnce(Context) -> JoinHandle<()> + Send>;
