@@ -75,12 +75,12 @@ pub struct RequestId {
     /// As it stands on the wire.
     raw: SmolStr,
     /// What it is compared by.
-    value: Value,
+    value: IdValue,
 }
 
 /// The value of an id, each in one form only. Most ids are small integers, which are compared at once.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Value {
+pub(crate) enum IdValue {
     /// A natural number that fits.
     Small(u64),
     /// Any other number; a string with its quotes, which keep it apart from a number, and without escapes; or null.
@@ -120,21 +120,26 @@ impl RequestId {
         }
         let value = match raw.as_bytes() {
             [b'1'..=b'9', digits @ ..] if digits.len() < SMALL_DIGITS_MAX && digits.iter().all(u8::is_ascii_digit) => {
-                Value::small_or_text(SmolStr::new(raw))
+                IdValue::small_or_text(SmolStr::new(raw))
             }
-            b"null" => Value::Text(SmolStr::new_static("null")),
+            b"null" => IdValue::Text(SmolStr::new_static("null")),
             [b'"', text @ .., b'"'] => {
                 if text.contains(&b'\\') {
-                    Value::Text(unescaped(&raw[1..raw.len() - 1]).ok_or(IdError::NotAnId)?)
+                    IdValue::Text(unescaped(&raw[1..raw.len() - 1]).ok_or(IdError::NotAnId)?)
                 } else if text.iter().any(|byte| *byte == b'"' || *byte < 0x20) {
                     return Err(IdError::NotAnId);
                 } else {
-                    Value::Text(SmolStr::new(raw))
+                    IdValue::Text(SmolStr::new(raw))
                 }
             }
-            _ => Value::small_or_text(normal_number(raw).ok_or(IdError::NotAnId)?),
+            _ => IdValue::small_or_text(normal_number(raw).ok_or(IdError::NotAnId)?),
         };
         Ok(Self { raw: SmolStr::new(raw), value })
+    }
+
+    /// What it is compared by.
+    pub(crate) fn value(&self) -> &IdValue {
+        &self.value
     }
 
     /// The id as it came, to be written back.
@@ -144,10 +149,19 @@ impl RequestId {
     }
 }
 
-/// How many digits always fit a [`Value::Small`].
+/// How many digits always fit a [`IdValue::Small`].
 const SMALL_DIGITS_MAX: usize = 19;
 
-impl Value {
+impl fmt::Debug for IdValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Small(number) => write!(f, "{number}"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+impl IdValue {
     /// A number in its normal form.
     fn small_or_text(normal: SmolStr) -> Self {
         match normal.parse() {
@@ -162,7 +176,7 @@ impl From<u64> for RequestId {
         let mut raw = String::new();
         // Writing to a string cannot fail.
         let _ = fmt::Write::write_fmt(&mut raw, format_args!("{number}"));
-        Self { value: Value::small_or_text(SmolStr::new(&raw)), raw: SmolStr::from(raw) }
+        Self { value: IdValue::small_or_text(SmolStr::new(&raw)), raw: SmolStr::from(raw) }
     }
 }
 

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, btree_map::Entry};
 
 use crate::{
-    id::{Arrival, RequestId, SessionId},
+    id::{Arrival, IdValue, RequestId, SessionId},
     step::Cause,
 };
 
@@ -32,13 +32,13 @@ pub(crate) struct Request {
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Requests {
     by_arrival: BTreeMap<Arrival, Request>,
-    by_id: BTreeMap<RequestId, Arrival>,
+    by_id: BTreeMap<IdValue, Arrival>,
 }
 
 impl Requests {
     /// Takes a request in, or gives it back where one with its id is in flight.
     pub(crate) fn insert(&mut self, arrival: Arrival, request: Request) -> Result<(), Request> {
-        match self.by_id.entry(request.id.clone()) {
+        match self.by_id.entry(request.id.value().clone()) {
             Entry::Occupied(_) => Err(request),
             Entry::Vacant(entry) => {
                 entry.insert(arrival);
@@ -50,7 +50,7 @@ impl Requests {
 
     pub(crate) fn remove(&mut self, arrival: Arrival) -> Option<Request> {
         let request = self.by_arrival.remove(&arrival)?;
-        self.by_id.remove(&request.id);
+        self.by_id.remove(request.id.value());
         Some(request)
     }
 
@@ -63,7 +63,7 @@ impl Requests {
     }
 
     pub(crate) fn find(&self, id: &RequestId) -> Option<Arrival> {
-        self.by_id.get(id).copied()
+        self.by_id.get(id.value()).copied()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -54,26 +54,23 @@ impl Turns {
 
     /// The prompt has been ended: it is not live any more.
     pub(crate) fn end(&mut self, session: &SessionId, prompt: Arrival, limits: &Limits) {
-        self.clean_up(session, limits, |entry| {
-            if guard!(limits, "clean-up-own-entry-only", entry.live == Some(prompt)) {
-                entry.live = None;
-            }
-        });
+        self.clean_up(session, prompt, false, limits);
     }
 
     /// The prompt is answered: its session forgets it.
     pub(crate) fn leave(&mut self, session: &SessionId, prompt: Arrival, limits: &Limits) {
-        self.clean_up(session, limits, |entry| {
-            if entry.running == Some(prompt) {
-                entry.running = None;
-            }
-        });
-        self.end(session, prompt, limits);
+        self.clean_up(session, prompt, true, limits);
     }
 
-    fn clean_up(&mut self, session: &SessionId, limits: &Limits, change: impl FnOnce(&mut Session)) {
+    /// Removes the entries of the prompt that are its own, and the session once it has none.
+    fn clean_up(&mut self, session: &SessionId, prompt: Arrival, leaves: bool, limits: &Limits) {
         let Some(entry) = self.sessions.get_mut(session) else { return };
-        change(entry);
+        if leaves && entry.running == Some(prompt) {
+            entry.running = None;
+        }
+        if guard!(limits, "clean-up-own-entry-only", entry.live == Some(prompt)) {
+            entry.live = None;
+        }
         if guard!(limits, "idle-session-is-forgotten", *entry == Session::default()) {
             self.sessions.remove(session);
         }

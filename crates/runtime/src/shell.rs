@@ -91,6 +91,10 @@ pub(crate) struct State {
     writing: usize,
     /// Nothing can be written any more.
     closed: bool,
+    /// Somebody waits for a step. Nobody is told of what nobody waits for.
+    step_awaited: bool,
+    /// The reader waits for tasks that begin.
+    begin_awaited: bool,
 }
 
 struct Entry {
@@ -115,6 +119,8 @@ impl Shell {
             out: Vec::new(),
             writing: 0,
             closed: false,
+            step_awaited: false,
+            begin_awaited: false,
         };
         Self {
             number,
@@ -179,7 +185,7 @@ impl Shell {
             }
             if began {
                 state.starting -= 1;
-                if state.starting < STARTING_MAX {
+                if state.starting < STARTING_MAX && std::mem::take(&mut state.begin_awaited) {
                     self.begun.notify_waiters();
                 }
             }
@@ -191,7 +197,9 @@ impl Shell {
         if let Some(gate) = &self.options.gate {
             gate.report(&passed, &result, &state.core);
         }
-        self.stepped.notify_waiters();
+        if std::mem::take(&mut state.step_awaited) {
+            self.stepped.notify_waiters();
+        }
         result
     }
 
@@ -425,8 +433,12 @@ impl Shell {
     pub(crate) async fn until(&self, mut is_so: impl FnMut(&State) -> bool) {
         loop {
             let stepped = self.stepped.notified();
-            if is_so(&self.lock()) {
-                return;
+            {
+                let mut state = self.lock();
+                if is_so(&state) {
+                    return;
+                }
+                state.step_awaited = true;
             }
             stepped.await;
         }
@@ -446,8 +458,12 @@ impl Shell {
     pub(crate) async fn until_begun(&self) {
         loop {
             let begun = self.begun.notified();
-            if self.lock().starting < STARTING_MAX {
-                return;
+            {
+                let mut state = self.lock();
+                if state.starting < STARTING_MAX {
+                    return;
+                }
+                state.begin_awaited = true;
             }
             begun.await;
         }
