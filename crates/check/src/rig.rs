@@ -91,7 +91,7 @@ impl Puppet {
             .clone()
     }
 
-    async fn obey(&self, arrival: u64, token: CancellationToken, client: lastword::Client) -> Result<(), Error> {
+    async fn obey(&self, arrival: u64, token: CancellationToken, client: lastword::ClientHandle) -> Result<(), Error> {
         let seen = Seen { ran: true, token: Some(token) };
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(arrival, seen);
         let orders = self.orders(arrival);

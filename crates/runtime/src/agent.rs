@@ -15,7 +15,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
-    handler,
+    handler::{self, not_found, raw, refuse},
     serve::{Notification, Request, Role},
     shell::Start,
     turn::{Context, Turn},
@@ -146,16 +146,14 @@ pub trait Agent: Send + Sync + 'static {
     }
 }
 
-fn not_found(method: &str) -> Error {
-    Error::new(-32601, format!("Method not found: {method}"))
-}
-
 /// Which method of the wire is which of the agent.
 pub(crate) struct AgentRole<A> {
     pub(crate) agent: Arc<A>,
 }
 
 impl<A: Agent> Role for AgentRole<A> {
+    const HEARS_OUT: bool = false;
+
     fn request(&self, method: &str, params: Option<&RawValue>) -> Request {
         self.decode(method, params).unwrap_or_else(|error| Request::Other(refuse(error)))
     }
@@ -283,20 +281,6 @@ impl<A: Agent> AgentRole<A> {
         H: Future<Output = Result<R, Error>> + Send + 'static,
     {
         let agent = Arc::clone(&self.agent);
-        Box::new(move |context| {
-            tokio::spawn(handler::run(context, move |context| async move {
-                let result = handler(agent, context).await?;
-                wire::encode(&result).map_err(|error| Box::new(Error::into_internal_error(error)))
-            }))
-        })
+        handler::start(move |context| handler(agent, context))
     }
-}
-
-/// A handler that knows its answer: what was asked cannot be done.
-pub(crate) fn refuse(error: Error) -> Start {
-    Box::new(move |context| tokio::spawn(handler::run(context, move |_| std::future::ready(Err(Box::new(error))))))
-}
-
-fn raw(params: Option<&RawValue>) -> Arc<RawValue> {
-    Arc::from(params.unwrap_or(RawValue::NULL).to_owned())
 }

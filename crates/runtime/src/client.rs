@@ -1,154 +1,303 @@
-//! The handle by which an agent calls the client.
+//! The client's side of the protocol: what a client implements, and which method goes where.
 
 use std::sync::Arc;
 
 use agent_client_protocol_schema::v1::{
-    CLIENT_METHOD_NAMES, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
-    CreateTerminalRequest, CreateTerminalResponse, ExtNotification, ExtRequest, ExtResponse, KillTerminalRequest,
-    KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse,
-    RequestPermissionRequest, RequestPermissionResponse, SessionNotification, TerminalOutputRequest,
-    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
-    WriteTextFileResponse,
+    CLIENT_METHOD_NAMES as METHODS, CompleteElicitationNotification, CreateElicitationRequest,
+    CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse, Error, ExtNotification, ExtRequest,
+    ExtResponse, KillTerminalRequest, KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse,
+    ReleaseTerminalRequest, ReleaseTerminalResponse, RequestPermissionRequest, RequestPermissionResponse,
+    SessionNotification, TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest,
+    WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
-use lastword_core::Arrival;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 
-use crate::{error::CallError, shell::Shell, wire};
+use crate::{
+    handle::AgentHandle,
+    handler::{self, not_found, raw, refuse},
+    serve::{Notification, Request, Role},
+    shell::Start,
+    turn::Context,
+    wire,
+};
 
-/// A handle for calls to the client. Clones are cheap, and may be taken into tasks of their own.
+/// A client, usually an editor: what it does for each message of the agent.
 ///
-/// Each method waits while the client reads too slowly. A future of a call that is dropped tells the client so with
-/// `$/cancel_request`. Once the client has ended its side, calls give [`CallError::Disconnected`].
+/// Notifications are handled one at a time, in the order in which they arrived. The handler of a request starts once the
+/// notifications that arrived before it were handled; otherwise requests run at the same time, each in a task of its own.
+/// Whatever is not implemented is answered "method not found", and should not be among the capabilities that
+/// `initialize` says. A handler that panics is answered with an internal error. A handler must not block its thread.
+pub trait Client: Send + Sync + 'static {
+    /// `session/update`
+    fn session_update(
+        &self,
+        notification: SessionNotification,
+        context: ClientContext,
+    ) -> impl Future<Output = ()> + Send;
+
+    /// `session/request_permission`. Where the agent takes its question back, the context's token fires.
+    fn request_permission(
+        &self,
+        request: RequestPermissionRequest,
+        context: ClientContext,
+    ) -> impl Future<Output = Result<RequestPermissionResponse, Error>> + Send;
+
+    /// `fs/read_text_file`
+    fn read_text_file(
+        &self,
+        _request: ReadTextFileRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<ReadTextFileResponse, Error>> + Send {
+        async { Err(not_found(METHODS.fs_read_text_file)) }
+    }
+
+    /// `fs/write_text_file`
+    fn write_text_file(
+        &self,
+        _request: WriteTextFileRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<WriteTextFileResponse, Error>> + Send {
+        async { Err(not_found(METHODS.fs_write_text_file)) }
+    }
+
+    /// `terminal/create`
+    fn create_terminal(
+        &self,
+        _request: CreateTerminalRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<CreateTerminalResponse, Error>> + Send {
+        async { Err(not_found(METHODS.terminal_create)) }
+    }
+
+    /// `terminal/output`
+    fn terminal_output(
+        &self,
+        _request: TerminalOutputRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<TerminalOutputResponse, Error>> + Send {
+        async { Err(not_found(METHODS.terminal_output)) }
+    }
+
+    /// `terminal/wait_for_exit`
+    fn wait_for_terminal_exit(
+        &self,
+        _request: WaitForTerminalExitRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<WaitForTerminalExitResponse, Error>> + Send {
+        async { Err(not_found(METHODS.terminal_wait_for_exit)) }
+    }
+
+    /// `terminal/kill`
+    fn kill_terminal(
+        &self,
+        _request: KillTerminalRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<KillTerminalResponse, Error>> + Send {
+        async { Err(not_found(METHODS.terminal_kill)) }
+    }
+
+    /// `terminal/release`
+    fn release_terminal(
+        &self,
+        _request: ReleaseTerminalRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<ReleaseTerminalResponse, Error>> + Send {
+        async { Err(not_found(METHODS.terminal_release)) }
+    }
+
+    /// `elicitation/create`
+    fn create_elicitation(
+        &self,
+        _request: CreateElicitationRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<CreateElicitationResponse, Error>> + Send {
+        async { Err(not_found(METHODS.elicitation_create)) }
+    }
+
+    /// `elicitation/complete`
+    fn complete_elicitation(
+        &self,
+        _notification: CompleteElicitationNotification,
+        _context: ClientContext,
+    ) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+
+    /// A method of an extension; its name begins with `_`.
+    fn ext_method(
+        &self,
+        request: ExtRequest,
+        _context: ClientContext,
+    ) -> impl Future<Output = Result<ExtResponse, Error>> + Send {
+        async move { Err(not_found(&request.method)) }
+    }
+
+    /// A notification of an extension; its name begins with `_`.
+    fn ext_notification(
+        &self,
+        _notification: ExtNotification,
+        _context: ClientContext,
+    ) -> impl Future<Output = ()> + Send {
+        async {}
+    }
+}
+
+/// The surroundings of a client's handler: the agent to call, and the token that tells the handler to end.
 #[derive(Clone)]
-pub struct Client {
-    shell: Arc<Shell>,
-    /// The message whose handler got this handle.
-    by: Option<Arrival>,
-    /// The same, where that is a prompt: nothing may be said in a turn that is over.
-    turn: Option<Arrival>,
+pub struct ClientContext {
+    context: Context,
+    agent: AgentHandle,
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "what is sent is made for the call, as with every method below")]
-impl Client {
-    pub(crate) fn new(shell: Arc<Shell>, by: Arrival) -> Self {
-        Self { shell, by: Some(by), turn: None }
-    }
-
-    pub(crate) fn of_turn(shell: Arc<Shell>, turn: Arrival) -> Self {
-        Self { shell, by: Some(turn), turn: Some(turn) }
-    }
-
-    /// A handle that belongs to no handler, for a task that goes on after the handler returned. Its updates are not part
-    /// of a turn.
+impl ClientContext {
+    /// The number of the message: its place in the order in which the agent's messages arrived.
     #[must_use]
-    pub fn detached(&self) -> Self {
-        Self { shell: Arc::clone(&self.shell), by: None, turn: None }
+    pub fn number(&self) -> u64 {
+        self.context.number()
     }
 
-    /// Sends `session/update`.
-    ///
-    /// # Errors
-    ///
-    /// [`CallError::TurnOver`] where the handle is a turn's and the turn was answered.
-    pub fn session_update(&self, update: SessionNotification) -> impl Future<Output = Result<(), CallError>> + use<> {
-        self.say(line(CLIENT_METHOD_NAMES.session_update, &update))
+    /// A handle for calls to the agent. A handler that waits for the agent may well use it: what it waits for gets through.
+    #[must_use]
+    pub fn agent(&self) -> &AgentHandle {
+        &self.agent
     }
 
-    /// Sends `elicitation/complete`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::session_update`].
-    pub fn complete_elicitation(
-        &self,
-        notification: CompleteElicitationNotification,
-    ) -> impl Future<Output = Result<(), CallError>> + use<> {
-        self.say(line(CLIENT_METHOD_NAMES.elicitation_complete, &notification))
+    /// Fires when the agent ends the request with `$/cancel_request`. A handler that goes on is dropped after the grace
+    /// period.
+    #[must_use]
+    pub fn cancellation(&self) -> &CancellationToken {
+        self.context.cancellation()
+    }
+}
+
+/// Which method of the wire is which of the client.
+pub(crate) struct ClientRole<C> {
+    pub(crate) client: Arc<C>,
+    /// What each handler gets one of its own of.
+    pub(crate) agent: AgentHandle,
+}
+
+impl<C: Client> Role for ClientRole<C> {
+    const HEARS_OUT: bool = true;
+
+    fn request(&self, method: &str, params: Option<&RawValue>) -> Request {
+        Request::Other(self.decode(method, params).unwrap_or_else(refuse))
     }
 
-    /// Sends a notification of an extension; its method begins with `_`.
-    ///
-    /// # Errors
-    ///
-    /// As [`Client::session_update`].
-    pub fn ext_notification(
-        &self,
-        notification: ExtNotification,
-    ) -> impl Future<Output = Result<(), CallError>> + use<> {
-        self.say(line(&notification.method, &notification.params))
+    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error> {
+        const UPDATE: &str = METHODS.session_update;
+        const COMPLETE_ELICITATION: &str = METHODS.elicitation_complete;
+        let start = match method {
+            UPDATE => self.tell(params, |client, update, context| async move {
+                client.session_update(update, context).await;
+            })?,
+            COMPLETE_ELICITATION => self.tell(params, |client, complete, context| async move {
+                client.complete_elicitation(complete, context).await;
+            })?,
+            _ if method.starts_with('_') => {
+                let notification = ExtNotification::new(method, raw(params));
+                self.start(move |client, context| async move {
+                    client.ext_notification(notification, context).await;
+                    Ok(())
+                })
+            }
+            _ => return Err(not_found(method)),
+        };
+        Ok(Notification::Other(start))
     }
+}
 
-    /// Calls a method of an extension; its name begins with `_`.
-    ///
-    /// # Errors
-    ///
-    /// [`CallError`] where the client refuses, or is gone.
-    pub fn ext_method(&self, request: ExtRequest) -> impl Future<Output = Result<ExtResponse, CallError>> + use<> {
-        let params = encode(&request.method, &request.params);
-        self.call(request.method, params)
-    }
-
-    // What is sent is turned into JSON before the future begins, so that the future keeps the bytes and not the value,
-    // which may be ten times as large. It keeps a handle of its own, so it may go into a task.
-
-    fn say(&self, line: Result<Vec<u8>, CallError>) -> impl Future<Output = Result<(), CallError>> + use<> {
-        let (shell, turn) = (Arc::clone(&self.shell), self.turn);
-        async move { shell.say(turn, &line?).await }
-    }
-
-    fn call<M: AsRef<str>, R: DeserializeOwned>(
-        &self,
-        method: M,
-        params: Result<Vec<u8>, CallError>,
-    ) -> impl Future<Output = Result<R, CallError>> + use<M, R> {
-        let (shell, by) = (Arc::clone(&self.shell), self.by);
-        async move {
-            let method = method.as_ref();
-            let result = shell.call(by, method, params?).await?;
-            serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.into(), error })
+impl<C: Client> ClientRole<C> {
+    fn decode(&self, method: &str, params: Option<&RawValue>) -> Result<Start, Error> {
+        const PERMISSION: &str = METHODS.session_request_permission;
+        const READ: &str = METHODS.fs_read_text_file;
+        const WRITE: &str = METHODS.fs_write_text_file;
+        const CREATE: &str = METHODS.terminal_create;
+        const OUTPUT: &str = METHODS.terminal_output;
+        const WAIT: &str = METHODS.terminal_wait_for_exit;
+        const KILL: &str = METHODS.terminal_kill;
+        const RELEASE: &str = METHODS.terminal_release;
+        const ELICIT: &str = METHODS.elicitation_create;
+        // The closures look alike for the same reason as the agent's.
+        match method {
+            PERMISSION => {
+                self.ask(
+                    params,
+                    |client, request, context| async move { client.request_permission(request, context).await },
+                )
+            }
+            READ => self
+                .ask(params, |client, request, context| async move { client.read_text_file(request, context).await }),
+            WRITE => self
+                .ask(params, |client, request, context| async move { client.write_text_file(request, context).await }),
+            CREATE => self
+                .ask(params, |client, request, context| async move { client.create_terminal(request, context).await }),
+            OUTPUT => self
+                .ask(params, |client, request, context| async move { client.terminal_output(request, context).await }),
+            WAIT => self.ask(params, |client, request, context| async move {
+                client.wait_for_terminal_exit(request, context).await
+            }),
+            KILL => {
+                self.ask(params, |client, request, context| async move { client.kill_terminal(request, context).await })
+            }
+            RELEASE => self
+                .ask(params, |client, request, context| async move { client.release_terminal(request, context).await }),
+            ELICIT => {
+                self.ask(
+                    params,
+                    |client, request, context| async move { client.create_elicitation(request, context).await },
+                )
+            }
+            _ if method.starts_with('_') => {
+                let request = ExtRequest::new(method, raw(params));
+                Ok(self.start(move |client, context| async move { client.ext_method(request, context).await }))
+            }
+            _ => Err(not_found(method)),
         }
     }
-}
 
-fn line(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
-    let mut line = Vec::new();
-    wire::write_call(&mut line, None, method, &encode(method, params)?);
-    Ok(line)
-}
+    /// What starts the handler of a notification, once its parameters are read.
+    fn tell<P, H>(
+        &self,
+        params: Option<&RawValue>,
+        handler: impl FnOnce(Arc<C>, P, ClientContext) -> H + Send + 'static,
+    ) -> Result<Start, Error>
+    where
+        P: DeserializeOwned + Send + 'static,
+        H: Future<Output = ()> + Send + 'static,
+    {
+        self.ask(params, |client, notification, context| async move {
+            handler(client, notification, context).await;
+            Ok(())
+        })
+    }
 
-fn encode(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
-    wire::encode(params).map_err(|error| CallError::Unwritable { method: method.into(), error })
-}
+    /// What starts the handler of a request, once its parameters are read.
+    fn ask<P, R, H>(
+        &self,
+        params: Option<&RawValue>,
+        handler: impl FnOnce(Arc<C>, P, ClientContext) -> H + Send + 'static,
+    ) -> Result<Start, Error>
+    where
+        P: DeserializeOwned + Send + 'static,
+        R: Serialize + 'static,
+        H: Future<Output = Result<R, Error>> + Send + 'static,
+    {
+        let request = wire::params(params)?;
+        Ok(self.start(move |client, context| handler(client, request, context)))
+    }
 
-macro_rules! calls {
-    ($($name:ident: $wire:ident($request:ty) -> $response:ty;)*) => {
-        impl Client {
-            $(
-                #[doc = concat!("Calls the method `", stringify!($wire), "` of the schema.")]
-                ///
-                /// # Errors
-                ///
-                /// [`CallError`] where the client refuses, or is gone.
-                pub fn $name(
-                    &self,
-                    request: $request,
-                ) -> impl Future<Output = Result<$response, CallError>> + use<> {
-                    let method = CLIENT_METHOD_NAMES.$wire;
-                    self.call(method, encode(method, &request))
-                }
-            )*
-        }
-    };
-}
-
-calls! {
-    request_permission: session_request_permission(RequestPermissionRequest) -> RequestPermissionResponse;
-    read_text_file: fs_read_text_file(ReadTextFileRequest) -> ReadTextFileResponse;
-    write_text_file: fs_write_text_file(WriteTextFileRequest) -> WriteTextFileResponse;
-    create_terminal: terminal_create(CreateTerminalRequest) -> CreateTerminalResponse;
-    terminal_output: terminal_output(TerminalOutputRequest) -> TerminalOutputResponse;
-    wait_for_terminal_exit: terminal_wait_for_exit(WaitForTerminalExitRequest) -> WaitForTerminalExitResponse;
-    kill_terminal: terminal_kill(KillTerminalRequest) -> KillTerminalResponse;
-    release_terminal: terminal_release(ReleaseTerminalRequest) -> ReleaseTerminalResponse;
-    create_elicitation: elicitation_create(CreateElicitationRequest) -> CreateElicitationResponse;
+    fn start<R, H>(&self, handler: impl FnOnce(Arc<C>, ClientContext) -> H + Send + 'static) -> Start
+    where
+        R: Serialize + 'static,
+        H: Future<Output = Result<R, Error>> + Send + 'static,
+    {
+        let (client, agent) = (Arc::clone(&self.client), self.agent.clone());
+        handler::start(move |context| {
+            let agent = agent.by(context.arrival());
+            handler(client, ClientContext { context, agent })
+        })
+    }
 }

@@ -1,6 +1,6 @@
 //! What can go wrong, for the program that serves a connection and for a handler that calls the peer.
 
-use std::io;
+use std::{fmt, io, process::ExitStatus};
 
 use agent_client_protocol_schema::v1::Error;
 
@@ -35,15 +35,21 @@ pub enum ServeError {
         /// How many bytes the peer did not read.
         bytes: usize,
     },
+    /// The agent was a child process and has exited, but its output does not end.
+    #[error("the agent exited, and a process that left its group keeps its output open; the connection was given up")]
+    OutputKeptOpen,
 }
 
 /// Why something could not be said to the peer, or what it asked of the peer did not come back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The peer is gone, or said that it will send nothing more.
+    /// The peer is gone, or one side said that it will send nothing more.
     #[error("the peer disconnected")]
     Disconnected,
+    /// The agent was a child process, and it has exited.
+    #[error("the agent is gone: {0}")]
+    AgentExited(Exit),
     /// The turn was answered: nothing more may be said in it.
     #[error("the turn is over, and an update after its response would be out of place")]
     TurnOver,
@@ -74,6 +80,30 @@ pub enum CallError {
         #[source]
         error: serde_json::Error,
     },
+}
+
+/// How an agent that was a child process exited.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Exit {
+    /// None where another part of the program took the status away.
+    pub status: Option<ExitStatus>,
+    /// Its last lines on standard error.
+    pub stderr: Vec<String>,
+}
+
+impl fmt::Display for Exit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.status {
+            Some(status) => write!(f, "{status}")?,
+            None => f.write_str("it exited with an unknown status")?,
+        }
+        if self.stderr.is_empty() {
+            return f.write_str(", and it wrote nothing on standard error");
+        }
+        f.write_str("; its last lines on standard error:")?;
+        self.stderr.iter().try_for_each(|line| write!(f, "\n  {line}"))
+    }
 }
 
 /// A handler passes it on with `?`: the peer's own error as it came, everything else as an internal error.

@@ -11,21 +11,53 @@ use std::{
 
 use agent_client_protocol_schema::v1::Error;
 use lastword_core::{Arrival, Effect, NotOwed, Outcome, Step};
+use serde::Serialize;
+use serde_json::value::RawValue;
 
 use crate::{
-    shell::{Shell, With},
+    shell::{Shell, Start, With},
     turn::Context,
+    wire,
 };
 
 /// What a handler returned, as JSON.
 pub(crate) type Answer = Result<Vec<u8>, Box<Error>>;
+
+/// What starts a handler, in a task of its own.
+pub(crate) fn start<R, H>(handler: impl FnOnce(Context) -> H + Send + 'static) -> Start
+where
+    R: Serialize + 'static,
+    H: Future<Output = Result<R, Error>> + Send + 'static,
+{
+    Box::new(move |context| {
+        tokio::spawn(run(context, move |context| async move {
+            let result = handler(context).await?;
+            wire::encode(&result).map_err(|error| Box::new(Error::into_internal_error(error)))
+        }))
+    })
+}
+
+/// A handler that knows its answer: what was asked cannot be done.
+pub(crate) fn refuse(error: Error) -> Start {
+    Box::new(move |context| tokio::spawn(run(context, move |_| std::future::ready(Err(Box::new(error))))))
+}
+
+/// Nobody handles the method.
+pub(crate) fn not_found(method: &str) -> Error {
+    Error::new(-32601, format!("Method not found: {method}"))
+}
+
+/// What an extension's handler gets: parameters as they stand on the wire.
+pub(crate) fn raw(params: Option<&RawValue>) -> Arc<RawValue> {
+    Arc::from(params.unwrap_or(RawValue::NULL).to_owned())
+}
 
 /// Starts, calls the handler if the core says so, and hands in what it returned or, once it has been told to end and the
 /// grace period is over, that it was dropped. The handler is gone before the core learns of its end, so that the next
 /// one of its session never runs beside it.
 ///
 /// There is one such future for each message in flight, so it keeps little beside the handler.
-pub(crate) async fn run<H: Future<Output = Answer>>(context: Context, handler: impl FnOnce(Context) -> H) {
+async fn run<H: Future<Output = Answer>>(context: Context, handler: impl FnOnce(Context) -> H) {
     let (shell, arrival) = (context.shell(), context.arrival());
     shell.hold(&Step::Started(arrival)).await;
     if !may_run(shell, arrival) {

@@ -9,11 +9,15 @@
 
 mod agent;
 mod client;
+mod connect;
 mod error;
 #[cfg(feature = "check")]
 pub mod gate;
+mod handle;
 mod handler;
 mod options;
+#[cfg(unix)]
+mod process;
 mod serve;
 mod shell;
 pub mod trace;
@@ -23,10 +27,14 @@ mod wire;
 pub use agent::Agent;
 /// The types of the protocol.
 pub use agent_client_protocol_schema as schema;
-pub use client::Client;
-pub use error::{CallError, ServeError};
+pub use client::{Client, ClientContext};
+pub use connect::connect;
+pub use error::{CallError, Exit, ServeError};
+pub use handle::{AgentHandle, ClientHandle};
 pub use lastword_core::Cause;
 pub use options::{Options, TOO_MANY_IN_FLIGHT};
+#[cfg(unix)]
+pub use process::{AgentProcess, Ended, ProcessOptions, SpawnError};
 pub use serve::serve_agent;
 pub use turn::{Context, Turn};
 

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     agent::{Agent, AgentRole},
     error::ServeError,
+    handler,
     options::Options,
     shell::{Shell, Start, State, With},
     wire::{self, Line, Lines, Message},
@@ -18,6 +19,10 @@ use crate::{
 
 /// What the messages of the peer mean, which depends on the side that we are on.
 pub(crate) trait Role: Send + Sync + 'static {
+    /// Whether to read on once the peer does not. What an agent said before it died matters to its client; a client that
+    /// cannot be answered asks for nothing.
+    const HEARS_OUT: bool;
+
     /// A request is always taken in: the handler of one that cannot be understood answers with the error.
     fn request(&self, method: &str, params: Option<&RawValue>) -> Request;
     /// Where nobody handles it, the error says why.
@@ -90,70 +95,92 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    serve(&AgentRole { agent: Arc::new(agent) }, reader, writer, options).await
+    let end = End(Arc::new(Shell::new(options)));
+    serve(&AgentRole { agent: Arc::new(agent) }, end, reader, writer, CancellationToken::new()).await
 }
 
-/// Reads, decides and writes, all in this one future; only handlers have tasks of their own.
-async fn serve<R, W>(role: &impl Role, reader: R, mut writer: W, options: Options) -> Result<(), ServeError>
+/// Reads, decides and writes, all in this one future; only handlers have tasks of their own. Our side ends when `closing`
+/// fires, the whole when the peer has ended its side.
+pub(crate) async fn serve<O: Role, R, W>(
+    role: &O,
+    end: End,
+    reader: R,
+    writer: W,
+    closing: CancellationToken,
+) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let shell = Arc::new(Shell::new(options));
-    let _end = End(&shell);
+    let shell = &end.0;
+    let ending = CancellationToken::new();
     let lines = Lines::new(reader, shell.options.line_bytes_max);
-    let mut reader = Reader { shell: &shell, role, lines, input_ended: CancellationToken::new() };
-    let input_ended = reader.input_ended.clone();
+    let mut reader = Reader { shell, role, lines, ending: ending.clone() };
+    let mut reading = pin!(reader.read());
     let mut drained = pin!(async {
-        input_ended.cancelled().await;
+        ending.cancelled().await;
         if shell.is_gated() {
             // The checker decides when time is over.
             std::future::pending::<()>().await;
         }
         tokio::time::sleep(shell.options.drain_max).await;
     });
-    let mut write = Box::pin(write(&shell, &mut writer));
-    let taken_in = tokio::select! {
-        // What is ready to be written goes out first; then there is room to take more in.
-        biased;
-        // The writer ends only where it fails.
-        error = &mut write => Err(ServeError::Write(error)),
-        // The input ended, or the connection must be closed.
-        taken_in = reader.read() => taken_in,
-        // The input ended, and the peer does not read what it would have to before the last lines can be taken in.
-        () = &mut drained => return Err(unfinished(&shell)),
+    let closed = CancellationToken::new();
+    let mut write = Box::pin(write(shell, writer, &closing, &closed));
+    let mut write_error = None;
+    let taken_in = loop {
+        tokio::select! {
+            // What is ready to be written goes out first; then there is room to take more in.
+            biased;
+            // The writer comes to an end only where it fails.
+            error = &mut write, if write_error.is_none() => {
+                write_error = Some(ServeError::Write(error));
+                shell.close();
+                ending.cancel();
+                if !O::HEARS_OUT {
+                    break Ok(());
+                }
+            }
+            // The input ended, or the connection must be closed.
+            taken_in = &mut reading => break taken_in,
+            // The input ended, and the peer does not read what it would have to before the last lines can be taken in; or
+            // the output failed, and the input does not end.
+            () = &mut drained => return Err(write_error.unwrap_or_else(|| unfinished(shell))),
+        }
     };
-    input_ended.cancel();
-    let can_write = !matches!(taken_in, Err(ServeError::Write(_)));
-    if !can_write {
-        shell.close();
-    }
-    let finish = async {
+    ending.cancel();
+    let mut finish = pin!(async {
         // Nothing arrives after it, so it is owed.
         let _ = shell.step(Step::InputEnded, With::Nothing).await;
         shell.until(|state| state.core.is_idle() && state.unwritten() == 0).await;
-    };
-    let finished = tokio::select! {
-        biased;
-        // All is done, and written.
-        () = finish => Ok(()),
-        // The peer is gone. It learns nothing more, so there is nothing more to finish.
-        error = &mut write, if can_write => Err(ServeError::Write(error)),
-        // A handler or the peer took too long.
-        () = &mut drained => Err(unfinished(&shell)),
-    };
-    let outcome = taken_in.and(finished);
-    drop(write);
-    if outcome.is_ok() {
+    });
+    let finished = loop {
         tokio::select! {
             biased;
-            // The other half of a split stream may live on, so the peer is told that nothing more comes. One that is gone
-            // needs no telling.
-            _ = writer.shutdown() => {}
-            () = &mut drained => {}
+            // All is done, and written.
+            () = &mut finish => break Ok(()),
+            // The peer is gone. It learns nothing more, so what is done for it need not be finished.
+            error = &mut write, if write_error.is_none() => {
+                write_error = Some(ServeError::Write(error));
+                shell.close();
+                if !O::HEARS_OUT {
+                    break Ok(());
+                }
+            }
+            // A handler or the peer took too long.
+            () = &mut drained => break Err(unfinished(shell)),
         }
+    };
+    taken_in.and(write_error.map_or(Ok(()), Err)).and(finished)?;
+    closing.cancel();
+    tokio::select! {
+        biased;
+        // The peer is told that nothing more comes. One that is gone needs no telling.
+        () = closed.cancelled() => {}
+        _ = &mut write => {}
+        () = &mut drained => {}
     }
-    outcome
+    Ok(())
 }
 
 fn unfinished(shell: &Shell) -> ServeError {
@@ -161,23 +188,35 @@ fn unfinished(shell: &Shell) -> ServeError {
     ServeError::Unfinished { requests: state.core.requests_in_flight(), bytes: state.unwritten() }
 }
 
-/// Whatever ends the serve future ends the tasks of its handlers.
-struct End<'a>(&'a Shell);
+/// Whatever ends the serve future, or drops it before it began, ends the tasks of its handlers.
+pub(crate) struct End(pub(crate) Arc<Shell>);
 
-impl Drop for End<'_> {
+impl Drop for End {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
 /// Writes all that is ready in one go, and flushes when nothing more is. Gives the error that ended it.
-async fn write(shell: &Shell, writer: &mut (impl AsyncWrite + Unpin)) -> io::Error {
+async fn write(
+    shell: &Shell,
+    mut writer: impl AsyncWrite + Unpin,
+    closing: &CancellationToken,
+    closed: &CancellationToken,
+) -> io::Error {
     let mut batch = Vec::new();
+    let mut closing = pin!(closing.cancelled());
     loop {
         if batch.capacity() > wire::KEPT_BYTES_MAX {
             batch = Vec::new();
         }
-        shell.take_output(&mut batch).await;
+        tokio::select! {
+            biased;
+            // There is something to write.
+            () = shell.take_output(&mut batch) => {}
+            // There is not, and nothing more is to come.
+            () = &mut closing => break,
+        }
         if let Err(error) = writer.write_all(&batch).await {
             return error;
         }
@@ -188,14 +227,24 @@ async fn write(shell: &Shell, writer: &mut (impl AsyncWrite + Unpin)) -> io::Err
         }
         shell.output_written();
     }
+    let rest = shell.close();
+    if let Err(error) = writer.write_all(&rest).await {
+        return error;
+    }
+    // The other half of a split stream may live on, so the peer is told. One that is gone needs no telling.
+    let _ = writer.shutdown().await;
+    // A pipe is closed by nothing else.
+    drop(writer);
+    closed.cancel();
+    std::future::pending().await
 }
 
 struct Reader<'a, R, O> {
     shell: &'a Arc<Shell>,
     role: &'a O,
     lines: Lines<R>,
-    /// The end of input was read, though perhaps not all lines before it were taken in.
-    input_ended: CancellationToken,
+    /// Fires when the end of input was read, though perhaps not all lines before it were taken in.
+    ending: CancellationToken,
 }
 
 impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
@@ -252,7 +301,7 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
     async fn fill(&mut self) -> Result<bool, ServeError> {
         let more = self.lines.fill().await.map_err(ServeError::Read)?;
         if !more {
-            self.input_ended.cancel();
+            self.ending.cancel();
         }
         Ok(more)
     }
@@ -289,7 +338,7 @@ fn arrived(shell: &Shell, role: &impl Role, line: &[u8]) -> Option<(Step, With)>
         Message::Request { id, method, params } => {
             let request = match method {
                 Ok(method) => role.request(&method, params),
-                Err(error) => Request::Other(crate::agent::refuse(error)),
+                Err(error) => Request::Other(handler::refuse(error)),
             };
             Some(match request {
                 Request::Prompt(session, start) => (Step::PromptArrived { id, session }, With::Message(start)),

@@ -444,14 +444,16 @@ impl Shell {
         }
     }
 
-    /// Nothing can be written any more: whoever waits to say something learns of it.
-    pub(crate) fn close(&self) {
+    /// Nothing can be said any more: whoever waits to do so learns of it. Gives what was said and not taken to be written.
+    pub(crate) fn close(&self) -> Vec<u8> {
         let mut state = self.lock();
         state.closed = true;
-        state.out = Vec::new();
         state.writing = 0;
+        let rest = std::mem::take(&mut state.out);
         drop(state);
         self.written.notify_waiters();
+        self.stepped.notify_waiters();
+        rest
     }
 
     /// Waits until not too many tasks have not begun.

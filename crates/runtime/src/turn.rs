@@ -6,7 +6,7 @@ use agent_client_protocol_schema::v1::{ContentChunk, SessionId, SessionNotificat
 use lastword_core::{Arrival, Cause};
 use tokio_util::sync::CancellationToken;
 
-use crate::{client::Client, error::CallError, shell::Shell};
+use crate::{error::CallError, handle::ClientHandle, shell::Shell};
 
 /// The surroundings of a handler: the client to call, and the token that tells the handler to end.
 #[derive(Clone)]
@@ -41,8 +41,8 @@ impl Context {
 
     /// A handle for calls to the client.
     #[must_use]
-    pub fn client(&self) -> Client {
-        Client::new(Arc::clone(&self.0.shell), self.0.arrival)
+    pub fn client(&self) -> ClientHandle {
+        ClientHandle::new(Arc::clone(&self.0.shell), self.0.arrival)
     }
 
     /// Fires when the client ends the request with `$/cancel_request`. A handler that goes on is dropped after the grace
@@ -111,9 +111,9 @@ impl Turn {
         self.update(SessionUpdate::AgentMessageChunk(ContentChunk::new(text.into().into())))
     }
 
-    /// A handle for calls to the client. What it sends is part of the turn, see [`Client::detached`].
+    /// A handle for calls to the client. What it sends is part of the turn, see [`ClientHandle::detached`].
     #[must_use]
-    pub fn client(&self) -> Client {
-        Client::of_turn(Arc::clone(self.context.shell()), self.context.arrival())
+    pub fn client(&self) -> ClientHandle {
+        ClientHandle::of_turn(Arc::clone(self.context.shell()), self.context.arrival())
     }
 }

@@ -68,8 +68,9 @@ async fn callers_learn_that_the_peer_disconnected() {
     peer.lines(&[prompt(1, "s", "1")]).await;
     let turn = peer.prompt("1").await;
     let client = turn.context.client();
-    let read =
-        |client: lastword::Client| async move { client.read_text_file(ReadTextFileRequest::new("s", "/file")).await };
+    let read = |client: lastword::ClientHandle| async move {
+        client.read_text_file(ReadTextFileRequest::new("s", "/file")).await
+    };
     let reading = tokio::spawn(read(client.clone()));
     assert_eq!(peer.message().await["method"], "fs/read_text_file");
     peer.end_input().await;
