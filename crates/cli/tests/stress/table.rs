@@ -24,6 +24,10 @@ const ROUNDS: usize = 300;
 /// So many of them at the same time, on two threads: then a task often starts long after its message arrived.
 const ROUNDS_AT_ONCE: usize = 4;
 
+/// How much the pipe to the agent holds, from round to round: all lines at once, so that the machine takes them in before a
+/// task can start, or pieces of them, so that tasks start, run and return in between.
+const PIPE_BYTES: [usize; 4] = [1 << 16, 256, 64, 17];
+
 /// So often each scenario is played on one connection of a child process.
 const CHILD_ROUNDS: usize = 25;
 
@@ -99,6 +103,7 @@ impl<W: AsyncWrite + Unpin> Round<'_, W> {
         answers == expected
     }
 
+    /// Says what each request was answered.
     async fn play(&mut self, sent: &[Sent]) -> BTreeMap<String, Said> {
         let sessions = [self.open("a").await, self.open("b").await];
         let session = |session: &Session| &sessions[usize::from(*session == B)];
@@ -190,7 +195,7 @@ fn in_process(sent: &'static [Sent]) {
 
 /// Whether every answer of a round is the one that it must be.
 async fn is_kept_on_a_connection(sent: &[Sent], number: usize, trace: Trace) -> bool {
-    let (ours, theirs) = duplex(1 << 16);
+    let (ours, theirs) = duplex(PIPE_BYTES[number % PIPE_BYTES.len()]);
     let (reader, writer) = split(theirs);
     let mut options = Options::default();
     options.grace = Duration::from_millis(NO_GRACE_MS);
