@@ -10,7 +10,7 @@ use std::{
 use clap::{Args, Parser, Subcommand};
 use lastword_check::{
     draw::draw,
-    mutants,
+    mutants::{self, Change},
     replay::{Happened, Stage, Verdict, replay},
     report::{self, Report, Status},
     run::{self, Wanted},
@@ -22,11 +22,29 @@ use lastword_model::{Counterexample, Expectation, Move, Turns};
 /// Where stateright's Explorer listens, on this machine only.
 const EXPLORER_ADDRESS: &str = "127.0.0.1:3000";
 
+/// The exit codes of check.sh, in the order of their precedence.
+const CHECK_STATUS: &str = "\
+Exit status:
+  0  every promise holds and nothing drifted
+  1  a promise breaks, or code and specification differ
+  3  something could not be verified
+  2  DRIFT: covered code has another shape than the recorded one";
+
+/// The exit codes of replay.sh.
+const REPLAY_STATUS: &str = "\
+Exit status:
+  0  every file is green, and red under its mutant
+  1  one is not
+  3  one could not be replayed";
+
 #[derive(Parser)]
-#[command(name = "lastword-check", about = "Checks every promise of lastword on its real code")]
+#[command(
+    name = "lastword-check",
+    about = "Checks every promise of lastword on its real code; ./check.sh and ./replay.sh start it"
+)]
 struct Cli {
     /// The root of the repository
-    #[arg(long, global = true, default_value = ".")]
+    #[arg(long, global = true, default_value = ".", hide = true)]
     root: PathBuf,
     #[command(subcommand)]
     command: Command,
@@ -34,11 +52,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Check every promise. Exit status: 0 all holds and nothing drifted, 1 a promise breaks or model and specification
-    /// differ, 2 DRIFT, 3 something could not be verified
+    /// Check every promise on the real code
+    #[command(override_usage = "./check.sh [OPTIONS]", after_help = CHECK_STATUS)]
     Run(Run),
-    /// Replay counterexamples on the model and on the tokio runtime. Exit status: 0 all green, and red under their mutants; 1
-    /// one is not; 3 one could not be replayed
+    /// Replay counterexamples on the model and on the tokio runtime
+    #[command(override_usage = "./replay.sh [--renew] [FILE]...", after_help = REPLAY_STATUS)]
     Replay(Replay),
     /// Write the shortest path on which a mutant breaks its promise as a file under specs/counterexamples
     Record {
@@ -289,16 +307,17 @@ fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> St
         Verdict::Kept => {
             let rows = run::replay_file(specs, &file.display().to_string(), counterexample);
             let status = rows.iter().fold(Status::Kept, |status, row| status.and(row.status()));
-            let mutant = if counterexample.mutant.is_empty() {
-                String::new()
-            } else {
-                format!("; mutant {}", counterexample.mutant)
+            let guard = specs.mutants.iter().find(|mutant| mutant.name == counterexample.mutant);
+            let under = match guard.map(|mutant| &mutant.change) {
+                Some(Change::Guard(_)) if status == Status::Kept => {
+                    format!(", and breaks under its mutant {}", counterexample.mutant)
+                }
+                Some(Change::Patch(_)) => {
+                    format!("; its mutant {} is a patch, which `./check.sh --mutants` tries", counterexample.mutant)
+                }
+                _ => String::new(),
             };
-            anstream::println!(
-                "{} holds on the runtime{mutant}: {}",
-                counterexample.promise,
-                if status == Status::Kept { "as it must be" } else { "not as it must be" }
-            );
+            anstream::println!("{} holds on the runtime{under}", counterexample.promise);
             for sentence in rows.iter().filter_map(report::Row::sentence) {
                 anstream::println!("{sentence}");
             }

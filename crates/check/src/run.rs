@@ -164,6 +164,10 @@ pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -
         configuration: counterexample.configuration.clone(),
         ..row(&counterexample.domain, Layer::Replay, &promise, found, started)
     };
+    // In the table the domain and the ending go without saying.
+    let prefix = format!("{}-", counterexample.domain);
+    let file = file.strip_suffix(".json").unwrap_or(file);
+    let file = file.strip_prefix(&prefix).unwrap_or(file);
     let model = specs.configuration(&id).map(|configuration| Turns::new(configuration, Limits::default()));
     let model = match model {
         Some(Ok(model)) => model,
@@ -195,7 +199,7 @@ pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -
             }
             Verdict::Differs(what) => Found::Differs(format!("under its mutant, {what}")),
         };
-        rows.push(row(format!("{file} is red under {}", counterexample.mutant), found, started));
+        rows.push(row(format!("{file}, red under its mutant"), found, started));
     }
     rows
 }

@@ -1,12 +1,17 @@
-//! The notification barrier: notification handlers run one at a time, in arrival order, and a request starts only after
-//! the notifications that arrived before it were handled.
+//! The notification barrier: notification handlers run one at a time, in arrival order; a request starts, and a caller
+//! gets its response, only after the notifications that arrived before were handled.
 //!
-//! One exception keeps both sides from waiting for each other: while the handler that runs waits for the peer,
-//! requests start, since the peer may need their answers before it can give its own.
+//! One exception keeps both sides from waiting for each other: while the handler that runs waits for the peer, requests
+//! start and responses are given out, since the peer may need what they lead to before it can give its own.
 
 use alloc::collections::{BTreeSet, VecDeque};
 
-use crate::{connection::Limits, guard::guard, id::Arrival, requests::Stage};
+use crate::{
+    connection::Limits,
+    guard::guard,
+    id::{Arrival, CallId},
+    requests::Stage,
+};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Barrier {
@@ -18,11 +23,13 @@ pub(crate) struct Barrier {
     waits: usize,
     /// The requests that wait for notifications.
     held: BTreeSet<Arrival>,
+    /// The responses that do, in the order in which they came, each with the last message that arrived before it.
+    responses: VecDeque<(Arrival, CallId)>,
 }
 
 impl Default for Barrier {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), stage: Stage::Held, waits: 0, held: BTreeSet::new() }
+        Self { queue: VecDeque::new(), stage: Stage::Held, waits: 0, held: BTreeSet::new(), responses: VecDeque::new() }
     }
 }
 
@@ -36,7 +43,7 @@ impl Barrier {
     }
 
     pub(crate) fn held(&self) -> usize {
-        self.held.len()
+        self.held.len() + self.responses.len()
     }
 
     pub(crate) fn is_queued(&self, notification: Arrival) -> bool {
@@ -73,7 +80,7 @@ impl Barrier {
         }
     }
 
-    fn is_run_by(&self, by: Arrival) -> bool {
+    pub(crate) fn is_run_by(&self, by: Arrival) -> bool {
         self.head() == Some((by, Stage::Running))
     }
 
@@ -82,9 +89,9 @@ impl Barrier {
         self.waits > 0
     }
 
-    /// Whether a request that arrived then may start.
-    pub(crate) fn is_open(&self, request: Arrival, limits: &Limits) -> bool {
-        self.queue.front().is_none_or(|first| request < *first)
+    /// Whether what came with or after this arrival, and before the next one, may go on.
+    pub(crate) fn is_open(&self, arrival: Arrival, limits: &Limits) -> bool {
+        self.queue.front().is_none_or(|first| arrival < *first)
             || guard!(limits, "peer-wait-releases", self.waits_for_peer())
     }
 
@@ -101,5 +108,21 @@ impl Barrier {
     pub(crate) fn release(&mut self, limits: &Limits) -> Option<Arrival> {
         let first = *self.held.first()?;
         self.is_open(first, limits).then(|| self.held.pop_first()).flatten()
+    }
+
+    /// Keeps a response that came after this arrival until [`Barrier::give`] takes it out.
+    pub(crate) fn keep(&mut self, after: Arrival, call: CallId) {
+        self.responses.push_back((after, call));
+    }
+
+    /// Nobody waits for the response any more.
+    pub(crate) fn discard(&mut self, call: CallId) {
+        self.responses.retain(|(_, kept)| *kept != call);
+    }
+
+    /// Takes out the first response, if its caller may have it.
+    pub(crate) fn give(&mut self, limits: &Limits) -> Option<CallId> {
+        let (after, _) = *self.responses.front()?;
+        self.is_open(after, limits).then(|| self.responses.pop_front()).flatten().map(|(_, call)| call)
     }
 }

@@ -1,4 +1,4 @@
-//! Our requests to the peer that have no response yet.
+//! Our requests to the peer whose callers have no response yet.
 
 use alloc::collections::BTreeMap;
 
@@ -8,14 +8,21 @@ use crate::id::{Arrival, CallId};
 pub(crate) struct Calls {
     /// The number of the last call; each has one of its own, so that a late response finds nothing.
     last: u64,
-    /// Each open call, with the message whose handler made it.
-    open: BTreeMap<CallId, Option<Arrival>>,
+    open: BTreeMap<CallId, Call>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Call {
+    /// The message whose handler made it.
+    by: Option<Arrival>,
+    /// The response has arrived; the caller does not have it yet.
+    answered: bool,
 }
 
 impl Calls {
     pub(crate) fn open(&mut self, by: Option<Arrival>) -> CallId {
         let call = self.number();
-        self.open.insert(call, by);
+        self.open.insert(call, Call { by, answered: false });
         call
     }
 
@@ -25,17 +32,27 @@ impl Calls {
         CallId(self.last)
     }
 
-    /// The call is over; says who made it, or none where no such call is open.
-    pub(crate) fn close(&mut self, call: CallId) -> Option<Option<Arrival>> {
-        self.open.remove(&call)
+    /// The response has arrived; says who made the call, or none where no such call waits for one.
+    pub(crate) fn answer(&mut self, call: CallId) -> Option<Option<Arrival>> {
+        let call = self.open.get_mut(&call).filter(|call| !call.answered)?;
+        call.answered = true;
+        Some(call.by)
     }
 
-    pub(crate) fn pop(&mut self) -> Option<(CallId, Option<Arrival>)> {
-        self.open.pop_first()
+    /// The call is over; says who made it and whether its response has arrived, or none where no such call is open.
+    pub(crate) fn close(&mut self, call: CallId) -> Option<(Option<Arrival>, bool)> {
+        self.open.remove(&call).map(|call| (call.by, call.answered))
     }
 
+    /// The first call without a response is over.
+    pub(crate) fn disconnect(&mut self) -> Option<(CallId, Option<Arrival>)> {
+        let call = self.open.iter().find_map(|(call, open)| (!open.answered).then_some(*call))?;
+        Some((call, self.close(call)?.0))
+    }
+
+    /// Each call whose caller waits, with the message whose handler made it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, Option<Arrival>)> {
-        self.open.iter().map(|(call, by)| (*call, *by))
+        self.open.iter().map(|(call, open)| (*call, open.by))
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -103,9 +103,8 @@ impl Connection {
             Step::NotificationArrived => self.notification_arrived(&mut effects),
             Step::RequestCancelArrived { id } => self.request_cancel_arrived(&id, &mut effects),
             Step::ResponseArrived { call } => {
-                let Some(by) = self.calls.close(call) else { return Err(NotOwed(step)) };
-                self.wait_over(by);
-                effects.push(Effect::Resume(call));
+                let Some(by) = self.calls.answer(call) else { return Err(NotOwed(step)) };
+                self.response_arrived(call, by, &mut effects);
             }
             Step::InputEnded => self.input_ended(&mut effects),
             Step::Started(arrival) => {
@@ -133,9 +132,13 @@ impl Connection {
                 self.called(by, &mut effects);
             }
             Step::CallDropped { call } => {
-                let Some(by) = self.calls.close(call) else { return Err(NotOwed(step)) };
-                self.wait_over(by);
-                effects.push(Effect::CancelCall(call));
+                let Some((by, answered)) = self.calls.close(call) else { return Err(NotOwed(step)) };
+                if answered {
+                    self.barrier.discard(call);
+                } else {
+                    self.wait_over(by);
+                    effects.push(Effect::CancelCall(call));
+                }
             }
         }
         self.settle(&mut effects);
@@ -194,7 +197,7 @@ impl Connection {
         self.requests.get(arrival)?.ended
     }
 
-    /// The open calls, each with the message whose handler made it.
+    /// The calls whose callers wait for a response, each with the message whose handler made it.
     pub fn calls(&self) -> impl Iterator<Item = (CallId, Option<Arrival>)> {
         self.calls.iter()
     }
@@ -307,6 +310,18 @@ impl Connection {
         }
     }
 
+    /// The handler of a notification gets the response to its own call at once: what arrived before it is behind that
+    /// very handler. Everybody else gets it in its place among the notifications.
+    fn response_arrived(&mut self, call: CallId, by: Option<Arrival>, effects: &mut Effects) {
+        if by.is_some_and(|by| self.barrier.is_run_by(by)) {
+            self.wait_over(by);
+            self.calls.close(call);
+            effects.push(Effect::Resume(call));
+        } else {
+            self.barrier.keep(Arrival(self.last), call);
+        }
+    }
+
     fn input_ended(&mut self, effects: &mut Effects) {
         self.input_ended = true;
         let prompts: Vec<Arrival> =
@@ -314,7 +329,7 @@ impl Connection {
         for prompt in prompts {
             self.end(prompt, Cause::InputEnded, effects);
         }
-        while let Some((call, by)) = self.calls.pop() {
+        while let Some((call, by)) = self.calls.disconnect() {
             self.wait_over(by);
             effects.push(Effect::Disconnect(call));
         }
@@ -468,7 +483,8 @@ impl Connection {
         }
     }
 
-    /// Starts what the step made possible: the next notification, and the requests that no notification holds back.
+    /// Lets go on what the step made possible: the next notification, and the requests and responses that no notification
+    /// holds back.
     fn settle(&mut self, effects: &mut Effects) {
         if let Some((next, Stage::Held)) = self.barrier.head() {
             self.barrier.set_stage(Stage::Starting);
@@ -476,6 +492,10 @@ impl Connection {
         }
         while let Some(request) = self.barrier.release(&self.limits) {
             self.start(request, effects);
+        }
+        while let Some(call) = self.barrier.give(&self.limits) {
+            self.calls.close(call);
+            effects.push(Effect::Resume(call));
         }
     }
 }

@@ -54,6 +54,12 @@ pub(crate) struct Call {
     caller: oneshot::Sender<Response>,
 }
 
+/// Who waits for a response, and the response once it has arrived: the core says when the caller may have it.
+struct Caller {
+    caller: oneshot::Sender<Response>,
+    response: Option<Result<Box<RawValue>, Box<Error>>>,
+}
+
 /// What a caller gets.
 enum Response {
     Answered(Result<Box<RawValue>, Box<Error>>),
@@ -82,7 +88,7 @@ pub(crate) struct State {
     /// Each message that was taken in and is not done.
     messages: BTreeMap<Arrival, Entry>,
     /// Each open call, with who waits for its response.
-    calls: BTreeMap<CallId, oneshot::Sender<Response>>,
+    calls: BTreeMap<CallId, Caller>,
     /// How many tasks were started and have not begun.
     starting: usize,
     /// What is to be written next.
@@ -171,6 +177,7 @@ impl Shell {
             _ => None,
         };
         let began = matches!(step, Step::Started(_));
+        let answered = if let Step::ResponseArrived { call } = step { Some(call) } else { None };
         let record = trace::Record::of(&step);
         #[cfg(feature = "check")]
         let passed = step.clone();
@@ -180,6 +187,11 @@ impl Shell {
                 record.emit(self.number, effects, &state.core);
             }
             let mut with = with;
+            if let Some(caller) = answered.and_then(|call| state.calls.get_mut(&call))
+                && let With::Response(response) = std::mem::replace(&mut with, With::Nothing)
+            {
+                caller.response = Some(response);
+            }
             for effect in effects {
                 self.carry_out(state, effect, &mut with);
             }
@@ -236,22 +248,20 @@ impl Shell {
             Effect::Call(call) => {
                 if let With::Call(new) = std::mem::replace(with, With::Nothing) {
                     let Call { method, params, caller } = *new;
-                    state.calls.insert(*call, caller);
+                    state.calls.insert(*call, Caller { caller, response: None });
                     self.write(state, |out| wire::write_call(out, Some(*call), &method, &params));
                 }
             }
             Effect::Resume(call) => {
-                if let With::Response(result) = std::mem::replace(with, With::Nothing)
-                    && let Some(caller) = state.calls.remove(call)
-                {
+                if let Some(Caller { caller, response: Some(response) }) = state.calls.remove(call) {
                     // A caller that left meanwhile has no use for it.
-                    let _ = caller.send(Response::Answered(result));
+                    let _ = caller.send(Response::Answered(response));
                 }
             }
             Effect::Disconnect(call) => {
                 let caller = match std::mem::replace(with, With::Nothing) {
                     With::Call(new) => Some(new.caller),
-                    _ => state.calls.remove(call),
+                    _ => state.calls.remove(call).map(|caller| caller.caller),
                 };
                 if let Some(caller) = caller {
                     let _ = caller.send(Response::Disconnected);
@@ -505,6 +515,7 @@ impl OpenCall {
         if state.calls.contains_key(&call) {
             // An open call can always be dropped.
             let _ = shell.apply(&mut state, Step::CallDropped { call }, With::Nothing);
+            state.calls.remove(&call);
         }
     }
 }

@@ -18,6 +18,24 @@ async fn updates_are_handled_one_at_a_time_in_the_order_in_which_they_arrived() 
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_caller_gets_its_response_only_after_the_updates_before_it_were_handled() {
+    let (mut scene, mut agent) = Scene::raw();
+    let asking = tokio::spawn(scene.agent.ext_method(ask("_why")));
+    let why = agent.call("_why").await;
+    agent.send(&[update(1), update(2), result(&why, "9"), update(3)]).await;
+    for number in 1..=2 {
+        let handler = scene.handlers.next(&format!("update {number}")).await;
+        assert!(!asking.is_finished());
+        handler.answer(Ok(String::new()));
+    }
+    // The update after it is not waited for.
+    assert_eq!(soon(asking).await.unwrap().unwrap().0.get(), "9");
+    scene.handlers.updates([3]).await;
+    agent.end();
+    soon(scene.served).await.unwrap().unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_of_the_agent_waits_for_the_updates_before_it() {
     let (mut scene, mut agent) = Scene::raw();
     agent.send(&[update(1), request(1, "_question"), update(2)]).await;
