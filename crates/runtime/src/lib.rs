@@ -1,11 +1,16 @@
 //! An Agent Client Protocol connection that keeps its word.
 //!
-//! Implement [`Agent`] and hand it to [`serve_agent`] with a reader and a writer. Of two overlapping prompts of a session
-//! the newer one has the last word; a cancel reaches every earlier prompt and spares every later one; each request gets
-//! exactly one response. These promises are kept by `lastword-core`, a pure state machine that decides about a message
-//! when it arrives, and which is checked state by state; this crate is the shell around it.
+//! An agent implements [`Agent`] and hands it to [`serve_agent`] with a reader and a writer. Of two overlapping prompts of a
+//! session the newer one has the last word; a cancel reaches every earlier prompt and spares every later one; each request
+//! gets exactly one response.
 //!
-//! Read [`serve_agent`] first: it has an agent of twenty lines. [`Options`] lists every bound.
+//! A client implements [`Client`] and hands it to [`connect`], or to an agent that it starts as a child process. Updates are
+//! handled one at a time, in the order in which they arrived.
+//!
+//! These promises are kept by `lastword-core`, a pure state machine that decides about a message when it arrives, and which
+//! is checked state by state; this crate is the shell around it.
+//!
+//! Read [`serve_agent`] or [`connect`] first: there are an agent and a client of twenty lines. [`Options`] lists every bound.
 
 mod agent;
 mod client;

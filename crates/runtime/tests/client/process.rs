@@ -206,8 +206,9 @@ async fn a_launcher_that_dies_leaves_no_agent_behind() {
     let exit = soon(process.exited()).await;
     assert_eq!(signal_of(&exit), Some(9));
     dead(agent).await;
-    exit_of(soon(question(&process)).await.unwrap());
+    let handle = process.agent().clone();
     soon(process.close()).await.connection.unwrap();
+    exit_of(soon(handle.ext_method(ask("_question"))).await);
 }
 
 #[tokio::test]
@@ -235,7 +236,8 @@ fn it_is_killed_and_reaped_also_where_its_runtime_is_gone() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let first = runtime();
     let (process, id) = first.block_on(async {
-        let (process, _) = start(ANSWER);
+        // The end of its input, which comes with the end of the runtime, does not end it.
+        let (process, _) = start(&format!("{ANSWER}; exec sleep 600"));
         let id = number(&process).await;
         (process, id)
     });
