@@ -17,19 +17,19 @@ struct Observer {
 
 impl Observer {
     /// Takes a step of the machine and asks for what its effects promise.
-    fn take(&mut self, connection: &mut Connection, step: Step) {
+    fn take(&mut self, connection: &mut Connection, step: &Step) {
         let waited = connection.waits_for_peer();
         let own = |call: &CallId| {
             connection
                 .calls()
                 .any(|(open, by)| open == *call && by.is_some_and(|by| self.unhandled.first() == Some(&by)))
         };
-        let own: BTreeSet<CallId> = match &step {
+        let own: BTreeSet<CallId> = match step {
             Step::ResponseArrived { call } if own(call) => [*call].into(),
             _ => BTreeSet::new(),
         };
         let effects = connection.apply(step.clone()).expect("only steps that may come are taken");
-        match &step {
+        match step {
             Step::NotificationArrived => {
                 if let Some(Effect::Accept(arrival)) = effects.first() {
                     self.unhandled.insert(*arrival);
@@ -81,15 +81,15 @@ proptest! {
             let waiting = connection.calls().map(|(call, _)| call);
             steps.extend(waiting.filter(|call| !observer.responses.contains_key(call)).map(|call| Step::ResponseArrived { call }));
             let step = steps.swap_remove(usize::from(choice) % steps.len());
-            observer.take(&mut connection, step);
+            observer.take(&mut connection, &step);
         }
         // What is owed is done: then nothing is left, so that nothing was dropped in silence.
         for _ in 0..10_000 {
             let owed = connection.may_come().into_iter().find(|step| matches!(step, Step::Started(_) | Step::Returned(..)));
             let waiting = connection.calls().map(|(call, _)| call).find(|call| !observer.responses.contains_key(call));
             match (owed, waiting) {
-                (Some(step), _) => observer.take(&mut connection, step),
-                (None, Some(call)) => observer.take(&mut connection, Step::ResponseArrived { call }),
+                (Some(step), _) => observer.take(&mut connection, &step),
+                (None, Some(call)) => observer.take(&mut connection, &Step::ResponseArrived { call }),
                 (None, None) => break,
             }
         }
