@@ -50,6 +50,11 @@ impl Calls {
         Some((call, self.close(call)?.0))
     }
 
+    /// Whether the peer has not responded to an open call.
+    pub(crate) fn is_unanswered(&self, call: CallId) -> bool {
+        self.open.get(&call).is_some_and(|call| !call.answered)
+    }
+
     /// Each call whose caller waits, with the message whose handler made it.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CallId, Option<Arrival>)> {
         self.open.iter().map(|(call, open)| (*call, open.by))

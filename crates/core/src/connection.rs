@@ -202,6 +202,12 @@ impl Connection {
         self.calls.iter()
     }
 
+    /// Whether the peer has not responded to an open call.
+    #[must_use]
+    pub fn awaits_response(&self, call: CallId) -> bool {
+        self.calls.is_unanswered(call)
+    }
+
     /// Whether the handler of the notification whose turn it is waits for the peer.
     #[must_use]
     pub fn waits_for_peer(&self) -> bool {
@@ -244,8 +250,8 @@ impl Connection {
         self.barrier.len()
     }
 
-    /// How many entries all tables have together. At most four for each request in flight and one for each queued
-    /// notification and open call. Serves NothingLingers.
+    /// How many entries all tables have together. At most three for each request in flight, two for each open
+    /// call and one for each queued notification. Serves NothingLingers.
     #[must_use]
     pub fn size(&self) -> usize {
         self.requests.len() + self.turns.len() + self.barrier.len() + self.barrier.held() + self.calls.len()

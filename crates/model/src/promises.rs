@@ -218,7 +218,7 @@ fn nothing_lingers(view: View<'_>) -> bool {
     let core = &view.world.core;
     let in_flight = core.requests_in_flight() + core.notifications_queued();
     core.requests_in_flight() <= core.limits().requests_in_flight_max
-        && core.size() <= 3 * in_flight + core.calls().count()
+        && core.size() <= 3 * in_flight + 2 * core.calls().count()
         && (in_flight > 0 || core.size() == core.calls().count())
 }
 

@@ -113,6 +113,7 @@ impl Turns {
         if !world.core.has_input_ended() {
             for (call, by) in world.core.calls() {
                 if let Some(message) = by.and_then(|by| world.message_of(by))
+                    && world.core.awaits_response(call)
                     && self.peer_answers(world, message)
                 {
                     moves.push(Move { step: Step::ResponseArrived { call }, message });

@@ -296,7 +296,8 @@ fn any_run(requests_in_flight_max: usize, choices: &[Choice], ends: bool) -> Run
     let arrivals = arrivals();
     for (task, arrival) in choices {
         let mut may_come = run.core.may_come();
-        may_come.extend(run.core.calls().map(|(call, _)| Step::ResponseArrived { call }));
+        let unanswered = run.core.calls().map(|(call, _)| call).filter(|call| run.core.awaits_response(*call));
+        may_come.extend(unanswered.map(|call| Step::ResponseArrived { call }));
         let step = match task {
             Some(task) if !may_come.is_empty() => task.get(&may_come),
             _ => arrival.get(&arrivals),
@@ -450,13 +451,18 @@ proptest! {
         prop_assert_eq!(wrong_line(&lines), Some(at + FIRST_STEP_LINE));
     }
 
-    /// The last line may go, since a trace may end anywhere, and the line of a step that changed nothing.
+    /// The last line may go, since a trace may end anywhere, the line of a step that changed nothing, and one of two steps
+    /// of which the second does alone what both did: a cancel that is refused as a request, say, and another cancel.
     #[test]
     fn a_dropped_line_is_rejected_unless_its_step_changed_nothing(run in any_runs(), at: Index) {
         let at = at.index(run.steps.len());
         let mut lines = run.lines(1);
         lines.remove(at + 1);
-        let free = at + 1 == run.steps.len() || run.changed_nothing(at);
+        let is_covered_by = |next: &Recorded| {
+            let mut core = run.steps[at].before.clone();
+            core.apply(next.step.clone()).is_ok_and(|effects| effects == next.effects) && core.digest() == run.digest(at + 2)
+        };
+        let free = run.changed_nothing(at) || run.steps.get(at + 1).is_none_or(is_covered_by);
         // The line after it has taken its place.
         prop_assert_eq!(wrong_line(&lines), (!free).then_some(at + FIRST_STEP_LINE));
     }
