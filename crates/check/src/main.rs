@@ -200,6 +200,9 @@ fn show(report: &Report) {
     if !report.kills.is_empty() {
         let _ = writeln!(out, "\n{}", mutants::matrix(&report.kills));
     }
+    for line in &report.survivors {
+        let _ = writeln!(out, "{line}");
+    }
 }
 
 fn list(specs: &Specs) -> ExitCode {

@@ -33,6 +33,8 @@ pub struct Report {
     pub drift: Vec<Drift>,
     /// The kill matrix: what each layer says of each mutant.
     pub kills: Vec<crate::mutants::Kill>,
+    /// What the last blind audit of core found, where mutants were asked for: the lines of specs/survivors.txt.
+    pub survivors: Vec<String>,
 }
 
 /// One thing that was checked.

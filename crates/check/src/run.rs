@@ -19,6 +19,9 @@ use crate::{
 /// The recorded facts, at the root of the repository.
 const FINGERPRINT: &str = "fingerprint.txt";
 
+/// What the last blind audit found.
+const SURVIVORS: &str = "specs/survivors.txt";
+
 /// The folder whose number of files is recorded.
 const COUNTEREXAMPLES: &str = "specs/counterexamples";
 
@@ -73,6 +76,7 @@ pub fn run(specs: &Specs, wanted: &Wanted) -> Report {
     }
     if wanted.mutants {
         try_mutants(specs, &now, wanted, &progress, &mut report);
+        read_survivors(specs, &mut report);
     }
     if wanted.only.is_none() {
         compare_with_record(specs, recorded, now, wanted, &mut report);
@@ -235,6 +239,20 @@ fn try_mutants(specs: &Specs, now: &Fingerprint, wanted: &Wanted, progress: &Pro
         });
         report.kills.extend(kill.ok());
     }
+}
+
+/// What the last blind audit found. It takes too long for every run, so that its result is kept beside the promises.
+fn read_survivors(specs: &Specs, report: &mut Report) {
+    let started = Instant::now();
+    let found = match fs::read_to_string(specs.root.join(SURVIVORS)) {
+        Ok(text) if !text.trim().is_empty() => {
+            report.survivors = text.lines().map(str::to_owned).collect();
+            Found::Holds
+        }
+        Ok(_) => Found::NotVerified(format!("{SURVIVORS} is empty; scripts/blind-audit says what belongs there")),
+        Err(error) => Found::NotVerified(format!("{SURVIVORS} could not be read: {error}; run scripts/blind-audit")),
+    };
+    report.rows.push(row("all", Layer::Mutant, "blind audit is recorded", found, started));
 }
 
 /// A mutant is killed where the promise of its row breaks on the exact graph, and each of its files is red. (The

@@ -340,6 +340,7 @@ prop_compose! {
             breaches: breaches.into_iter().map(|promise| Breach { promise, ..breach() }).collect(),
             drift: drifts.into_iter().map(|change| Drift { change, ..drift() }).collect(),
             kills: Vec::new(),
+            survivors: Vec::new(),
         }
     }
 }
