@@ -262,15 +262,9 @@ fn replay_files(specs: &Specs, wanted: &Replay) -> ExitCode {
     status.into()
 }
 
-fn model_of(specs: &Specs, counterexample: &Counterexample) -> Result<Turns, String> {
-    let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
-    let configuration = specs.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
-    Turns::new(configuration, Limits::default()).map_err(|error| error.to_string())
-}
-
 /// Prints the steps of one file as they happen on the runtime, and the whole as a diagram.
 fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> Status {
-    let model = match model_of(specs, counterexample) {
+    let model = match specs.model_of(counterexample) {
         Ok(model) => model,
         Err(error) => {
             anstream::eprintln!("{}: {error}", file.display());
@@ -339,7 +333,7 @@ fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> St
 
 /// Writes the digests of the present code into a file.
 fn renew(specs: &Specs, file: &Path, mut counterexample: Counterexample) -> Status {
-    let renewed = model_of(specs, &counterexample).and_then(|model| {
+    let renewed = specs.model_of(&counterexample).and_then(|model| {
         let mut world = model.initial();
         for step in &mut counterexample.steps {
             let action = Move { step: step.step.clone(), message: step.message - 1 };
@@ -357,19 +351,12 @@ fn renew(specs: &Specs, file: &Path, mut counterexample: Counterexample) -> Stat
 }
 
 fn record(specs: &Specs, name: &str, story: String) -> ExitCode {
-    let written = specs
-        .mutants
-        .iter()
-        .find(|mutant| mutant.name == name)
-        .ok_or_else(|| format!("there is no mutant {name}"))
-        .and_then(|mutant| {
-            let id = mutant.configuration_id();
-            let configuration = specs.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
-            let counterexample = mutants::record(mutant, configuration, story)?;
-            let file = format!("specs/counterexamples/{}-{}-{name}.json", mutant.domain, mutant.kills);
-            counterexample.write(&specs.root.join(&file)).map_err(|error| error.to_string())?;
-            Ok(file)
-        });
+    let written = specs.mutant(name).and_then(|(mutant, configuration)| {
+        let counterexample = mutants::record(mutant, configuration, story)?;
+        let file = format!("specs/counterexamples/{}-{}-{name}.json", mutant.domain, mutant.kills);
+        counterexample.write(&specs.root.join(&file)).map_err(|error| error.to_string())?;
+        Ok(file)
+    });
     match written {
         Ok(file) => {
             anstream::println!("{file}: read it, then `./replay.sh {file}`");
@@ -384,13 +371,8 @@ fn record(specs: &Specs, name: &str, story: String) -> ExitCode {
 
 fn try_mutant(specs: &Specs, name: &str, digest: &str) -> ExitCode {
     let kill = specs
-        .mutants
-        .iter()
-        .find(|mutant| mutant.name == name)
-        .ok_or_else(|| format!("there is no mutant {name}"))
-        .and_then(|mutant| {
-            let id = mutant.configuration_id();
-            let configuration = specs.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
+        .mutant(name)
+        .and_then(|(mutant, configuration)| {
             mutants::try_here(mutant, configuration, digest, &specs.counterexamples, &specs.configurations)
         })
         .and_then(|kill| serde_json::to_string(&kill).map_err(|error| error.to_string()));

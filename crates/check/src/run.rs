@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Mutex, time::Instant};
 
 use lastword_core::Limits;
-use lastword_model::{Configuration, Counterexample, Expectation, Turns, Value};
+use lastword_model::{Configuration, Counterexample, Expectation, Value};
 
 use crate::{
     domain::{self, Checked, Setting},
@@ -162,7 +162,6 @@ fn check_all(setting: &Setting<'_>, configurations: &[&Configuration]) -> Vec<Ch
 /// mutant that is a patch needs a build of its own and is tried by `--mutants`.
 #[must_use]
 pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -> Vec<Row> {
-    let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
     let started = Instant::now();
     let row = |promise: String, found, started: Instant| Row {
         configuration: counterexample.configuration.clone(),
@@ -172,13 +171,9 @@ pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -
     let prefix = format!("{}-", counterexample.domain);
     let file = file.strip_suffix(".json").unwrap_or(file);
     let file = file.strip_prefix(&prefix).unwrap_or(file);
-    let model = specs.configuration(&id).map(|configuration| Turns::new(configuration, Limits::default()));
-    let model = match model {
-        Some(Ok(model)) => model,
-        Some(Err(error)) => return vec![row(file.to_owned(), Found::NotVerified(error.to_string()), started)],
-        None => {
-            return vec![row(file.to_owned(), Found::NotVerified(format!("there is no configuration {id}")), started)];
-        }
+    let model = match specs.model_of(counterexample) {
+        Ok(model) => model,
+        Err(why) => return vec![row(file.to_owned(), Found::NotVerified(why), started)],
     };
     let green = |stage| match replay(counterexample, &model, Limits::default(), stage, |_| {}) {
         Verdict::Kept => None,

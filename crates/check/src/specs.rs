@@ -7,8 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use lastword_core::Limits;
 use lastword_model::{
-    Configuration, Counterexample, Expectation,
+    Configuration, Counterexample, Expectation, Turns,
     promises::{self, Check, Promise, Row},
 };
 
@@ -84,6 +85,30 @@ impl Specs {
     #[must_use]
     pub fn statement(&self, promise: &str) -> &str {
         self.promises.iter().find(|row| row.name == promise).map_or("", |row| &row.statement)
+    }
+
+    /// A mutant by its name, with the configuration of its row.
+    ///
+    /// # Errors
+    ///
+    /// A sentence where there is no such mutant, or no such configuration.
+    pub fn mutant(&self, name: &str) -> Result<(&Mutant, &Configuration), String> {
+        let mutant = self.mutants.iter().find(|mutant| mutant.name == name);
+        let mutant = mutant.ok_or_else(|| format!("there is no mutant {name}"))?;
+        let id = mutant.configuration_id();
+        let configuration = self.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
+        Ok((mutant, configuration))
+    }
+
+    /// The model of the configuration that a counterexample names.
+    ///
+    /// # Errors
+    ///
+    /// A sentence where there is no such configuration, or it is no model.
+    pub fn model_of(&self, counterexample: &Counterexample) -> Result<Turns, String> {
+        let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
+        let configuration = self.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
+        Turns::new(configuration, Limits::default()).map_err(|error| error.to_string())
     }
 
     /// The configuration with this `DOMAIN/NAME`.
