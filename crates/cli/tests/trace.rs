@@ -120,7 +120,7 @@ fn what_cannot_be_judged_never_looks_like_a_right_trace() {
         assert!(err.starts_with(&format!("lastword: {path}: it could not be read: ")), "{err}");
     }
     let nothing = "lastword: standard input: the trace ends before its first step: nothing was checked\n";
-    let limits = "{\"connection\":1,\"limits\":{\"requests_in_flight_max\":1,\"notifications_queued_max\":1}}\n";
+    let limits = "{\"connection\":1,\"limits\":{\"requests_in_flight_max\":1,\"notifications_queued_max\":1,\"notifications_stuck_max\":1}}\n";
     for trace in ["", limits] {
         assert_eq!(said(&check(trace)), (3, "", nothing));
     }

@@ -3,6 +3,10 @@
 //!
 //! One exception keeps both sides from waiting for each other: while the handler that runs waits for the peer, requests
 //! start and responses are given out, since the peer may need what they lead to before it can give its own.
+//!
+//! And a notification's handler starts only after the callers resumed whose responses arrived before it. A caller may not
+//! come to it, for example because its task does something else first, perhaps waiting for just that notification; so
+//! this holds a notification back for a bounded time only: then [`crate::Step::ResumeOver`] lets it go on.
 
 use alloc::collections::{BTreeSet, VecDeque};
 
@@ -25,11 +29,20 @@ pub(crate) struct Barrier {
     held: BTreeSet<Arrival>,
     /// The responses that do, in the order in which they came, each with the last message that arrived before it.
     responses: VecDeque<(Arrival, CallId)>,
+    /// The responses that were given and whose callers have not resumed, likewise.
+    given: VecDeque<(Arrival, CallId)>,
 }
 
 impl Default for Barrier {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), stage: Stage::Held, waits: 0, held: BTreeSet::new(), responses: VecDeque::new() }
+        Self {
+            queue: VecDeque::new(),
+            stage: Stage::Held,
+            waits: 0,
+            held: BTreeSet::new(),
+            responses: VecDeque::new(),
+            given: VecDeque::new(),
+        }
     }
 }
 
@@ -43,7 +56,7 @@ impl Barrier {
     }
 
     pub(crate) fn held(&self) -> usize {
-        self.held.len() + self.responses.len()
+        self.held.len() + self.responses.len() + self.given.len()
     }
 
     pub(crate) fn is_queued(&self, notification: Arrival) -> bool {
@@ -55,8 +68,32 @@ impl Barrier {
         Some((*self.queue.front()?, self.stage))
     }
 
-    pub(crate) fn set_stage(&mut self, stage: Stage) {
-        self.stage = stage;
+    pub(crate) fn set_running(&mut self) {
+        self.stage = Stage::Running;
+    }
+
+    /// Gives the first notification, if its handler may start now.
+    pub(crate) fn start(&mut self, limits: &Limits) -> Option<Arrival> {
+        let first = *self.queue.front()?;
+        if self.stage != Stage::Held
+            || guard!(limits, "later-notification-waits-for-caller", self.late_caller().is_some())
+        {
+            return None;
+        }
+        self.stage = Stage::Starting;
+        Some(first)
+    }
+
+    /// The first call whose caller has its response and has not resumed, though a notification waits for that.
+    pub(crate) fn late_caller(&self) -> Option<CallId> {
+        let first = *self.queue.front()?;
+        let (after, call) = *self.given.front()?;
+        (self.stage == Stage::Held && after < first).then_some(call)
+    }
+
+    /// Whether this call's caller has its response and has not resumed.
+    pub(crate) fn is_given(&self, call: CallId) -> bool {
+        self.given.iter().any(|(_, given)| *given == call)
     }
 
     /// The first notification is handled.
@@ -90,12 +127,17 @@ impl Barrier {
     }
 
     /// Whether what came with or after this arrival, and before the next one, may go on.
-    pub(crate) fn is_open(&self, arrival: Arrival, limits: &Limits) -> bool {
+    fn is_open(&self, arrival: Arrival, limits: &Limits) -> bool {
         self.queue.front().is_none_or(|first| arrival < *first)
             || guard!(limits, "peer-wait-releases", self.waits_for_peer())
     }
 
-    /// Keeps a request until [`Barrier::is_open`] for it.
+    /// Whether a request may start.
+    pub(crate) fn lets_start(&self, request: Arrival, limits: &Limits) -> bool {
+        !guard!(limits, "request-waits-for-earlier-notifications", !self.is_open(request, limits))
+    }
+
+    /// Keeps a request until [`Barrier::release`] takes it out.
     pub(crate) fn hold(&mut self, request: Arrival) {
         self.held.insert(request);
     }
@@ -107,7 +149,7 @@ impl Barrier {
     /// Takes out the first held request, if it may start.
     pub(crate) fn release(&mut self, limits: &Limits) -> Option<Arrival> {
         let first = *self.held.first()?;
-        self.is_open(first, limits).then(|| self.held.pop_first()).flatten()
+        self.lets_start(first, limits).then(|| self.held.pop_first()).flatten()
     }
 
     /// Keeps a response that came after this arrival until [`Barrier::give`] takes it out.
@@ -115,14 +157,19 @@ impl Barrier {
         self.responses.push_back((after, call));
     }
 
-    /// Nobody waits for the response any more.
+    /// Nobody waits for the response any more, or its caller has resumed.
     pub(crate) fn discard(&mut self, call: CallId) {
         self.responses.retain(|(_, kept)| *kept != call);
+        self.given.retain(|(_, given)| *given != call);
     }
 
-    /// Takes out the first response, if its caller may have it.
+    /// Gives out the first response, if its caller may have it.
     pub(crate) fn give(&mut self, limits: &Limits) -> Option<CallId> {
-        let (after, _) = *self.responses.front()?;
-        self.is_open(after, limits).then(|| self.responses.pop_front()).flatten().map(|(_, call)| call)
+        let (after, call) = *self.responses.front()?;
+        if guard!(limits, "response-waits-for-earlier-notifications", !self.is_open(after, limits)) {
+            return None;
+        }
+        self.given.extend(self.responses.pop_front());
+        Some(call)
     }
 }

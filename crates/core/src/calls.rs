@@ -1,4 +1,4 @@
-//! Our requests to the peer whose callers have no response yet.
+//! Our requests to the peer whose callers have not resumed yet.
 
 use alloc::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ pub(crate) struct Calls {
 struct Call {
     /// The message whose handler made it.
     by: Option<Arrival>,
-    /// The response has arrived; the caller does not have it yet.
+    /// The response has arrived.
     answered: bool,
 }
 
@@ -44,10 +44,13 @@ impl Calls {
         self.open.remove(&call).map(|call| (call.by, call.answered))
     }
 
-    /// The first call without a response is over.
-    pub(crate) fn disconnect(&mut self) -> Option<(CallId, Option<Arrival>)> {
-        let call = self.open.iter().find_map(|(call, open)| (!open.answered).then_some(*call))?;
-        Some((call, self.close(call)?.0))
+    /// The first call without a response.
+    pub(crate) fn first_unanswered(&self) -> Option<CallId> {
+        self.open.iter().find_map(|(call, open)| (!open.answered).then_some(*call))
+    }
+
+    pub(crate) fn is_open(&self, call: CallId) -> bool {
+        self.open.contains_key(&call)
     }
 
     /// Whether the peer has not responded to an open call.

@@ -12,7 +12,7 @@ use crate::{
     guard::guard,
     id::{Arrival, CallId, RequestId, SessionId},
     requests::{Request, Requests, Stage},
-    step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Refusal, Step},
+    step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Reason, Refusal, Step},
     turns::Turns,
 };
 
@@ -23,8 +23,12 @@ pub struct Limits {
     /// How many requests of the peer may be in flight. At the bound a further one is refused with an error that says so;
     /// responses, cancels and notifications still get through.
     pub requests_in_flight_max: usize,
-    /// How many notifications may wait for their handlers. At the bound the reader waits, see [`Connection::room`].
+    /// How many notifications may wait for their handlers before the reader waits, see [`Connection::has_room`]. So the
+    /// peer is held up, and nothing is lost.
     pub notifications_queued_max: usize,
+    /// How many may wait while the handler that runs waits for the peer: then the reader must read on, since only that can
+    /// bring the response. A further one closes the connection with [`Reason::NotificationsStuck`].
+    pub notifications_stuck_max: usize,
     /// The guard that a checker forces, if any.
     #[cfg(feature = "check")]
     pub forced: Option<crate::guard::Forced>,
@@ -37,21 +41,12 @@ impl Default for Limits {
             requests_in_flight_max: 65_536,
             // As in the SDK whose queue is bounded; there a full queue closes the connection, here the reader waits.
             notifications_queued_max: 1024,
+            // A long burst fits while a handler asks back, in some tens of megabytes.
+            notifications_stuck_max: 65_536,
             #[cfg(feature = "check")]
             forced: None,
         }
     }
-}
-
-/// Whether one more notification can be taken in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Room {
-    /// There is room.
-    Free,
-    /// The queue is full: read on once the handler that runs has returned.
-    WhenHandled,
-    /// The queue is full and the handler that runs waits for a response that only reading on could bring.
-    Never,
 }
 
 /// The state of one connection. See the crate's documentation for the law of whoever drives it.
@@ -64,6 +59,8 @@ pub struct Connection {
     turns: Turns,
     barrier: Barrier,
     calls: Calls,
+    /// Nothing more is taken in, since a message could not be.
+    closed: bool,
     input_ended: bool,
 }
 
@@ -78,6 +75,7 @@ impl Connection {
             turns: Turns::default(),
             barrier: Barrier::default(),
             calls: Calls::default(),
+            closed: false,
             input_ended: false,
         }
     }
@@ -91,7 +89,8 @@ impl Connection {
     /// [`NotOwed`] where nothing owes this step in this state; the state is then bit-identical to what it was.
     pub fn apply(&mut self, step: Step) -> Result<Effects, NotOwed> {
         let mut effects = Effects::new();
-        if self.input_ended && step.is_arrival() {
+        let awaited = self.barrier.late_caller();
+        if step.is_arrival() && (self.input_ended || (self.closed && step != Step::InputEnded)) {
             return Err(NotOwed(step));
         }
         match step {
@@ -140,8 +139,20 @@ impl Connection {
                     effects.push(Effect::CancelCall(call));
                 }
             }
+            Step::Resumed { call } => {
+                if !self.barrier.is_given(call) {
+                    return Err(NotOwed(step));
+                }
+                self.forget_call(call);
+            }
+            Step::ResumeOver { call } => {
+                if self.barrier.late_caller() != Some(call) {
+                    return Err(NotOwed(step));
+                }
+                self.forget_call(call);
+            }
         }
-        self.settle(&mut effects);
+        self.settle(awaited, &mut effects);
         Ok(effects)
     }
 
@@ -171,7 +182,17 @@ impl Connection {
                 }
             }
         }
-        steps.extend(self.calls.iter().map(|(call, _)| Step::CallDropped { call }));
+        for (call, _) in self.calls.iter() {
+            steps.push(Step::CallDropped { call });
+            if self.barrier.is_given(call) {
+                steps.push(Step::Resumed { call });
+            }
+        }
+        if let Some(call) = self.barrier.late_caller()
+            && guard!(self.limits, "late-caller-releases", self.calls.is_open(call))
+        {
+            steps.push(Step::ResumeOver { call });
+        }
         steps
     }
 
@@ -197,9 +218,27 @@ impl Connection {
         self.requests.get(arrival)?.ended
     }
 
-    /// The calls whose callers wait for a response, each with the message whose handler made it.
+    /// The calls whose callers have not resumed, each with the message whose handler made it.
     pub fn calls(&self) -> impl Iterator<Item = (CallId, Option<Arrival>)> {
         self.calls.iter()
+    }
+
+    /// Whether the caller of this call has its response and owes [`Step::Resumed`].
+    #[must_use]
+    pub fn is_given(&self, call: CallId) -> bool {
+        self.barrier.is_given(call)
+    }
+
+    /// Whether the caller of this call has neither resumed nor been told that the peer is gone.
+    #[must_use]
+    pub fn is_open(&self, call: CallId) -> bool {
+        self.calls.is_open(call)
+    }
+
+    /// The call whose caller has its response and is awaited to resume, since the next notification waits for it.
+    #[must_use]
+    pub fn awaited_caller(&self) -> Option<CallId> {
+        self.barrier.late_caller()
     }
 
     /// Whether the peer has not responded to an open call.
@@ -214,22 +253,33 @@ impl Connection {
         self.barrier.waits_for_peer()
     }
 
-    /// Whether one more notification can be taken in now.
+    /// Whether one more notification is to be taken in now. Where not, the reader waits until a step has changed that:
+    /// the handler that runs returns, or it calls the peer, whose response is behind the notification that has no room.
     #[must_use]
-    pub fn room(&self) -> Room {
-        if self.barrier.len() < self.limits.notifications_queued_max {
-            Room::Free
-        } else if self.barrier.waits_for_peer() {
-            Room::Never
-        } else {
-            Room::WhenHandled
-        }
+    pub fn has_room(&self) -> bool {
+        !guard!(
+            self.limits,
+            "full-queue-holds-the-reader",
+            self.barrier.len() >= self.limits.notifications_queued_max && !self.barrier.waits_for_peer()
+        )
+    }
+
+    /// Whether it closed the connection, since a message could not be taken in.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Whether the peer said that it will send nothing more.
     #[must_use]
     pub fn has_input_ended(&self) -> bool {
         self.input_ended
+    }
+
+    /// Whether nothing can come any more that anybody waits for: the input has ended, and every message is done.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.input_ended && self.requests.len() + self.barrier.len() == 0
     }
 
     /// Whether nothing is in flight and so nothing is remembered. Serves NothingLingers.
@@ -251,7 +301,7 @@ impl Connection {
     }
 
     /// How many entries all tables have together. At most three for each request in flight, two for each open
-    /// call and one for each queued notification. Serves NothingLingers.
+    /// call, and one for each queued notification. Serves NothingLingers.
     #[must_use]
     pub fn size(&self) -> usize {
         self.requests.len() + self.turns.len() + self.barrier.len() + self.barrier.held() + self.calls.len()
@@ -303,6 +353,11 @@ impl Connection {
     }
 
     fn notification_arrived(&mut self, effects: &mut Effects) {
+        if guard!(self.limits, "stuck-queue-closes", self.barrier.len() >= self.limits.notifications_stuck_max) {
+            self.closed = true;
+            effects.push(Effect::Close(Reason::NotificationsStuck));
+            return;
+        }
         let notification = self.next_arrival();
         effects.push(Effect::Accept(notification));
         self.barrier.push(notification);
@@ -335,8 +390,12 @@ impl Connection {
         for prompt in prompts {
             self.end(prompt, Cause::InputEnded, effects);
         }
-        while let Some((call, by)) = self.calls.disconnect() {
-            self.wait_over(by);
+        while let Some(call) = self.calls.first_unanswered()
+            && guard!(self.limits, "callers-learn-of-close", self.calls.is_open(call))
+        {
+            if let Some((by, _)) = self.calls.close(call) {
+                self.wait_over(by);
+            }
             effects.push(Effect::Disconnect(call));
         }
     }
@@ -377,7 +436,7 @@ impl Connection {
         {
             return;
         }
-        if self.barrier.is_open(arrival, &self.limits) {
+        if self.barrier.lets_start(arrival, &self.limits) {
             self.start(arrival, effects);
         } else {
             self.barrier.hold(arrival);
@@ -403,7 +462,7 @@ impl Connection {
                 self.turns.run(session, arrival);
             }
         } else {
-            self.barrier.set_stage(Stage::Running);
+            self.barrier.set_running();
         }
         effects.push(Effect::Run(arrival));
     }
@@ -489,19 +548,25 @@ impl Connection {
         }
     }
 
-    /// Lets go on what the step made possible: the next notification, and the requests and responses that no notification
-    /// holds back.
-    fn settle(&mut self, effects: &mut Effects) {
-        if let Some((next, Stage::Held)) = self.barrier.head() {
-            self.barrier.set_stage(Stage::Starting);
+    /// The caller has its response and has resumed, or nothing waits for it any more.
+    fn forget_call(&mut self, call: CallId) {
+        self.calls.close(call);
+        self.barrier.discard(call);
+    }
+
+    /// Lets go on what the step made possible. Responses come first: those that arrived before the next notification are to
+    /// reach their callers before its handler starts. `awaited` is the caller that the next notification waited for before.
+    fn settle(&mut self, awaited: Option<CallId>, effects: &mut Effects) {
+        while let Some(call) = self.barrier.give(&self.limits) {
+            effects.push(Effect::Resume(call));
+        }
+        if let Some(next) = self.barrier.start(&self.limits) {
             effects.push(Effect::Start(next));
+        } else if let Some(call) = self.barrier.late_caller().filter(|call| awaited != Some(*call)) {
+            effects.push(Effect::AwaitCaller(call));
         }
         while let Some(request) = self.barrier.release(&self.limits) {
             self.start(request, effects);
-        }
-        while let Some(call) = self.barrier.give(&self.limits) {
-            self.calls.close(call);
-            effects.push(Effect::Resume(call));
         }
     }
 }
@@ -521,6 +586,7 @@ impl fmt::Debug for Connection {
             .field("turns", &self.turns)
             .field("barrier", &self.barrier)
             .field("calls", &self.calls)
+            .field("closed", &self.closed)
             .field("input_ended", &self.input_ended)
             .finish()
     }

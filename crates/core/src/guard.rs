@@ -34,20 +34,27 @@ pub struct Forced {
 
 /// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
 #[cfg(feature = "check")]
-pub const GUARDS: [&str; 13] = [
+pub const GUARDS: [&str; 20] = [
     "answered-at-once-only-while-held",
+    "callers-learn-of-close",
     "cancel-ends-earlier-prompts",
     "clean-up-own-entry-only",
     "ended-prompt-says-cancelled",
     "ended-request-never-runs",
     "ended-whatever-it-returned",
+    "full-queue-holds-the-reader",
     "idle-session-is-forgotten",
     "in-flight-bound",
+    "late-caller-releases",
+    "later-notification-waits-for-caller",
     "next-turn-starts",
     "older-prompt-ends",
     "one-turn-at-a-time",
     "peer-wait-releases",
     "request-cancel-finds-its-request",
+    "request-waits-for-earlier-notifications",
+    "response-waits-for-earlier-notifications",
+    "stuck-queue-closes",
 ];
 
 /// Fails the build where a guard is not listed.

@@ -37,9 +37,9 @@ mod requests;
 mod step;
 mod turns;
 
-pub use connection::{Connection, Limits, Room};
+pub use connection::{Connection, Limits};
 #[cfg(feature = "check")]
 pub use guard::{Forced, GUARDS};
 pub use id::{Arrival, CallId, IdError, REQUEST_ID_BYTES_MAX, RequestId, SessionId};
 pub use requests::Stage;
-pub use step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Refusal, Step};
+pub use step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Reason, Refusal, Step};

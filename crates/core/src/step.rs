@@ -58,8 +58,18 @@ pub enum Step {
         /// The message whose handler calls.
         by: Option<Arrival>,
     },
-    /// The caller gave up: it no longer waits for the response.
+    /// The caller gave up: it no longer waits for the response, or never looked at it.
     CallDropped {
+        /// The call.
+        call: CallId,
+    },
+    /// The caller has seen the response that [`Effect::Resume`] gave it.
+    Resumed {
+        /// The call.
+        call: CallId,
+    },
+    /// The caller did not come to its response in the time that [`Effect::AwaitCaller`] began; what waits for it goes on.
+    ResumeOver {
         /// The call.
         call: CallId,
     },
@@ -82,6 +92,8 @@ impl Step {
             Self::GraceOver(_) => "GraceOver",
             Self::Called { .. } => "Called",
             Self::CallDropped { .. } => "CallDropped",
+            Self::Resumed { .. } => "Resumed",
+            Self::ResumeOver { .. } => "ResumeOver",
         }
     }
 
@@ -100,7 +112,9 @@ impl Step {
             | Self::Returned(..)
             | Self::GraceOver(_)
             | Self::Called { .. }
-            | Self::CallDropped { .. } => false,
+            | Self::CallDropped { .. }
+            | Self::Resumed { .. }
+            | Self::ResumeOver { .. } => false,
         }
     }
 }
@@ -138,12 +152,26 @@ pub enum Effect {
     },
     /// Write the call to the peer under this id.
     Call(CallId),
-    /// Give the response to the caller.
+    /// Give the response to the caller. It owes [`Step::Resumed`] or [`Step::CallDropped`] where the call is still open then.
     Resume(CallId),
+    /// A notification waits for the caller of this call, which has its response, to resume: begin the time after which
+    /// [`Step::ResumeOver`] is owed.
+    AwaitCaller(CallId),
     /// Tell the caller that the peer is gone. Serves CallersLearnOfClose.
     Disconnect(CallId),
     /// Tell the peer that nobody waits for the response any more.
     CancelCall(CallId),
+    /// Close the connection and say why: the message that arrived could be neither kept nor answered. Take in nothing more
+    /// but [`Step::InputEnded`]. Serves NoSilentDrop.
+    Close(Reason),
+}
+
+/// Why the machine closes a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Reason {
+    /// [`crate::Limits::notifications_stuck_max`] notifications wait behind a handler that itself waits for the peer.
+    NotificationsStuck,
 }
 
 /// The effects of one step, in the order in which they must be carried out.

@@ -16,6 +16,7 @@ fn the_size_counts_every_table_and_is_zero_once_all_is_answered() {
         Step::ResponseArrived { call: CallId(1) },
         Step::Started(Arrival(2)),
         Step::Returned(Arrival(2), Outcome::Succeeded),
+        Step::Resumed { call: CallId(1) },
         Step::Returned(Arrival(1), Outcome::Succeeded),
         Step::Started(Arrival(3)),
         Step::Returned(Arrival(3), Outcome::Succeeded),
@@ -26,6 +27,6 @@ fn the_size_counts_every_table_and_is_zero_once_all_is_answered() {
         connection.size()
     })
     .collect();
-    assert_eq!(sizes, [2, 2, 3, 4, 6, 7, 7, 3, 1, 1, 0]);
+    assert_eq!(sizes, [2, 2, 3, 4, 6, 7, 7, 5, 3, 1, 1, 0]);
     assert!(connection.is_idle());
 }

@@ -4,7 +4,7 @@
 //! which the machine took them:
 //!
 //! ```json
-//! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024}}
+//! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024,"notifications_stuck_max":65536}}
 //! {"connection":1,"step":{"Started":1},"effects":[{"Run":1}],"digest":"0123456789abcdef"}
 //! ```
 //!
@@ -105,6 +105,7 @@ struct Line {
 struct RecordedLimits {
     requests_in_flight_max: usize,
     notifications_queued_max: usize,
+    notifications_stuck_max: usize,
 }
 
 /// Reads a trace to its end.
@@ -142,6 +143,7 @@ impl Checked {
                 let mut limits = Limits::default();
                 limits.requests_in_flight_max = recorded.requests_in_flight_max;
                 limits.notifications_queued_max = recorded.notifications_queued_max;
+                limits.notifications_stuck_max = recorded.notifications_stuck_max;
                 if self.connections.insert(connection, Witness::new(limits)).is_some() {
                     return Err(Problem::OpenedTwice(connection));
                 }

@@ -14,11 +14,11 @@ pub enum ServeError {
     /// The output could not be written any further; usually the peer is gone.
     #[error("writing to the peer failed: {0}")]
     Write(#[source] io::Error),
-    /// The queue of notifications is full, and the handler that runs waits for a response that only reading on could bring.
+    /// As many notifications wait as may, and the handler that runs waits for a response that only reading on could bring.
     #[error(
         "{queued} notifications wait while the handler of the first one waits for the peer; the connection was closed, \
-         since it could never read the peer's response: let the handler return before it calls, or raise \
-         `notifications_queued_max`"
+         since no more may wait and the peer's response was not among them: let the handler return before it calls, or raise \
+         `notifications_stuck_max`"
     )]
     NotificationsStuck {
         /// How many notifications wait.

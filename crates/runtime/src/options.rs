@@ -14,8 +14,16 @@ pub struct Options {
     /// How many requests of the peer may be in flight: 65,536, far above what an editor sends. A further one is refused
     /// with [`TOO_MANY_IN_FLIGHT`]; responses, cancels and notifications still get through.
     pub requests_in_flight_max: usize,
-    /// How many notifications may wait for their handlers: 1,024. Then the reader waits.
+    /// How many notifications may wait for their handlers: 1,024. Then the reader waits, and so in the end does the peer.
     pub notifications_queued_max: usize,
+    /// How many may wait while the handler that runs waits for the peer: 65,536. Then the reader cannot wait, since only
+    /// reading on brings the response; a further notification closes the connection with
+    /// [`crate::ServeError::NotificationsStuck`].
+    pub notifications_stuck_max: usize,
+    /// How long a notification waits for a caller whose response came before it to look at that response: 1 s. A caller whose
+    /// future is polled needs none of it; one that is not polled, say while its task waits for that very notification, must
+    /// not hold it back for ever.
+    pub resume_max: Duration,
     /// How long the handler of an ended request may go on before it is dropped: 3 s. Long enough to stop a child process,
     /// short enough that the next turn of the session is not held up for long, and shorter than [`Options::drain_max`], so
     /// that at end of input a deaf handler's request is still answered.
@@ -47,6 +55,8 @@ impl Default for Options {
         Self {
             requests_in_flight_max: limits.requests_in_flight_max,
             notifications_queued_max: limits.notifications_queued_max,
+            notifications_stuck_max: limits.notifications_stuck_max,
+            resume_max: Duration::from_secs(1),
             grace: Duration::from_secs(3),
             line_bytes_max: 64 << 20,
             out_bytes_max: 256 << 10,
@@ -65,6 +75,7 @@ impl Options {
         let mut limits = lastword_core::Limits::default();
         limits.requests_in_flight_max = self.requests_in_flight_max;
         limits.notifications_queued_max = self.notifications_queued_max;
+        limits.notifications_stuck_max = self.notifications_stuck_max;
         #[cfg(feature = "check")]
         {
             limits.forced = self.forced;

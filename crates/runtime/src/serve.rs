@@ -3,7 +3,7 @@
 use std::{io, pin::pin, sync::Arc};
 
 use agent_client_protocol_schema::v1::Error;
-use lastword_core::{Room, SessionId, Step};
+use lastword_core::{Effect, SessionId, Step};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
@@ -152,7 +152,7 @@ where
     let mut finish = pin!(async {
         // Nothing arrives after it, so it is owed.
         let _ = shell.step(Step::InputEnded, With::Nothing).await;
-        shell.until(|state| state.core.is_idle() && state.unwritten() == 0).await;
+        shell.until(|state| state.core.is_over() && state.unwritten() == 0).await;
     });
     let finished = loop {
         tokio::select! {
@@ -285,15 +285,16 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
     async fn take_in(&mut self, arrived: Option<(Step, With)>) -> Result<(), ServeError> {
         let Some((step, with)) = arrived else { return Ok(()) };
         if matches!(step, Step::NotificationArrived | Step::CancelArrived { id: None, .. }) {
-            self.wait_until(|state, _| state.core.room() != Room::WhenHandled).await?;
-            let state = self.shell.lock();
-            if state.core.room() == Room::Never {
-                return Err(ServeError::NotificationsStuck { queued: state.core.notifications_queued() });
-            }
+            self.wait_until(|state, _| state.core.has_room()).await?;
         }
-        if let Err(error) = self.shell.step(step, with).await {
+        match self.shell.step(step, with).await {
+            Ok(effects) if effects.iter().any(|effect| matches!(effect, Effect::Close(_))) => {
+                let queued = self.shell.lock().core.notifications_queued();
+                return Err(ServeError::NotificationsStuck { queued });
+            }
+            Ok(_) => {}
             // Only a response can be out of place.
-            tracing::warn!(connection = self.shell.number, "a response to no call: {error}");
+            Err(error) => tracing::warn!(connection = self.shell.number, "a response to no call: {error}"),
         }
         Ok(())
     }

@@ -258,6 +258,9 @@ impl Shell {
                     let _ = caller.send(Response::Answered(response));
                 }
             }
+            Effect::AwaitCaller(call) => {
+                tokio::spawn(await_caller(Arc::clone(self), *call));
+            }
             Effect::Disconnect(call) => {
                 let caller = match std::mem::replace(with, With::Nothing) {
                     With::Call(new) => Some(new.caller),
@@ -267,6 +270,8 @@ impl Shell {
                     let _ = caller.send(Response::Disconnected);
                 }
             }
+            // The reader sees this effect, and closes the connection.
+            Effect::Close(_) => {}
             Effect::CancelCall(call) => {
                 state.calls.remove(call);
                 let params = format!("{{\"requestId\":{}}}", call.0);
@@ -426,11 +431,15 @@ impl Shell {
             }
             written.await;
         };
-        let _open = effects.iter().find_map(|effect| match effect {
-            Effect::Call(call) => Some(OpenCall { shell: Arc::clone(self), call: *call }),
+        let open = effects.iter().find_map(|effect| match effect {
+            Effect::Call(call) => Some(OpenCall { shell: Arc::clone(self), call: *call, seen: false }),
             _ => None,
         });
-        match response.await {
+        let response = response.await;
+        if let Some(open) = open {
+            open.resumed();
+        }
+        match response {
             Ok(Response::Answered(Ok(result))) => Ok(result),
             Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.into(), error: *error }),
             Ok(Response::Disconnected) | Err(_) => Err(CallError::Disconnected),
@@ -503,16 +512,40 @@ impl State {
     }
 }
 
-/// A call whose caller waits. Dropped before the response is there, it tells the peer that nobody waits any more.
+/// A call whose caller waits. Dropped before the response was seen, it tells the peer that nobody waits any more.
 struct OpenCall {
     shell: Arc<Shell>,
     call: CallId,
+    /// The caller has its response.
+    seen: bool,
 }
 
 impl OpenCall {
+    /// The caller has its response. Notifications that came after it may go on once the caller's task has done what follows,
+    /// up to its next wait: a task that is spawned here runs after that, since it stands in the spawning thread's own slot.
+    fn resumed(mut self) {
+        if !self.shell.lock().core.is_given(self.call) {
+            return;
+        }
+        let (shell, call) = (Arc::clone(&self.shell), self.call);
+        let resumed = async move {
+            let step = Step::Resumed { call };
+            shell.hold(&step).await;
+            let mut state = shell.lock();
+            // Meanwhile its time may have been over.
+            if state.core.is_given(call) {
+                let _ = shell.apply(&mut state, step, With::Nothing);
+            }
+        };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.seen = true;
+            runtime.spawn(resumed);
+        }
+    }
+
     fn give_up(shell: &Arc<Shell>, call: CallId) {
         let mut state = shell.lock();
-        if state.calls.contains_key(&call) {
+        if state.core.is_open(call) {
             // An open call can always be dropped.
             let _ = shell.apply(&mut state, Step::CallDropped { call }, With::Nothing);
             state.calls.remove(&call);
@@ -522,9 +555,12 @@ impl OpenCall {
 
 impl Drop for OpenCall {
     fn drop(&mut self) {
+        if self.seen {
+            return;
+        }
         #[cfg(feature = "check")]
         if self.shell.is_gated()
-            && self.shell.lock().calls.contains_key(&self.call)
+            && self.shell.lock().core.is_open(self.call)
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             let (shell, call) = (Arc::clone(&self.shell), self.call);
@@ -535,5 +571,36 @@ impl Drop for OpenCall {
             return;
         }
         Self::give_up(&self.shell, self.call);
+    }
+}
+
+/// A notification waits for the caller of this call to resume. It does not wait for ever.
+async fn await_caller(shell: Arc<Shell>, call: CallId) {
+    let is_awaited = |state: &State| !state.closed && state.core.awaited_caller() == Some(call);
+    let step = Step::ResumeOver { call };
+    let over = async {
+        if shell.is_gated() {
+            // The checker decides when time is over.
+            shell.hold(&step).await;
+        } else {
+            tokio::time::sleep(shell.options.resume_max).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        // It resumed, gave up, or is gone with the connection.
+        () = shell.until(|state| !is_awaited(state)) => return,
+        // It does not come to it.
+        () = over => {}
+    }
+    let mut state = shell.lock();
+    if is_awaited(&state) {
+        tracing::warn!(
+            connection = shell.number,
+            call = call.0,
+            "a caller has not looked at its response for {:?}; the notifications after it go on",
+            shell.options.resume_max
+        );
+        let _ = shell.apply(&mut state, step, With::Nothing);
     }
 }

@@ -57,6 +57,7 @@ fn opening(connection: u64, limits: &Limits) -> String {
     let limits = json!({
         "requests_in_flight_max": limits.requests_in_flight_max,
         "notifications_queued_max": limits.notifications_queued_max,
+        "notifications_stuck_max": limits.notifications_stuck_max,
     });
     json!({"connection": connection, "limits": limits}).to_string()
 }

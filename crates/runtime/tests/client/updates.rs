@@ -92,7 +92,8 @@ async fn more_updates_than_the_queue_holds_wait_outside_and_none_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn where_that_wait_could_never_end_the_connection_closes_and_callers_learn_of_it() {
     let mut options = Options::default();
-    options.notifications_queued_max = 2;
+    options.notifications_queued_max = 1;
+    options.notifications_stuck_max = 2;
     let (mut scene, mut agent) = Scene::with_lines(options);
     agent.send(&[update(1), update(2), update(3)]).await;
     let first = scene.handlers.next("update 1").await;

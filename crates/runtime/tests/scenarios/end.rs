@@ -125,7 +125,8 @@ async fn where_the_queue_of_notifications_is_full_the_reader_waits() {
 #[tokio::test(start_paused = true)]
 async fn where_that_wait_could_never_end_the_connection_closes_and_says_why() {
     let mut options = Options::default();
-    options.notifications_queued_max = 2;
+    options.notifications_queued_max = 1;
+    options.notifications_stuck_max = 2;
     let mut peer = Peer::with(options);
     peer.lines(&[notification("_1"), notification("_2"), notification("_3")]).await;
     let first = peer.method("_1").await;

@@ -51,6 +51,7 @@ async fn the_steps_of_a_trace_give_the_same_effects_and_states_again() {
     let mut limits = Limits::default();
     limits.requests_in_flight_max = limit(header, "requests_in_flight_max");
     limits.notifications_queued_max = limit(header, "notifications_queued_max");
+    limits.notifications_stuck_max = limit(header, "notifications_stuck_max");
     let mut core = Connection::new(limits);
     let mut steps = 0;
     for line in lines {
