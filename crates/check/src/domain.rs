@@ -9,12 +9,14 @@ use std::{
 
 use lastword_core::Limits;
 use lastword_model::{
-    Configuration, Counterexample, CounterexampleStep, Expectation, Graph, Move, Turns, Value, liveness, promises,
+    Configuration, ConnectionModel, Counterexample, CounterexampleStep, Expectation, Graph, Move, Value, liveness,
+    promises,
 };
 use stateright::{Checker as _, Model as _};
 
 use crate::{
     draw::draw,
+    facts::Facts,
     fingerprint::{Fingerprint, GraphFact, TlcFact},
     report::{Breach, Expected, Found, Layer, Row, progress::Progress},
     specs::{Specs, module_name},
@@ -31,8 +33,8 @@ const SAVED_FOLDER: &str = "target/counterexamples";
 pub struct Setting<'a> {
     /// Everything under specs.
     pub specs: &'a Specs,
-    /// The facts that were measured; none where the measurement failed.
-    pub facts: Option<&'a BTreeMap<String, Value>>,
+    /// The facts that were measured, by domain; of a domain where that failed, none.
+    pub facts: &'a Facts,
     /// TLC, or why there is none.
     pub tlc: &'a Result<Tlc, TlcError>,
     /// What fingerprint.txt records.
@@ -60,12 +62,12 @@ pub struct Checked {
 
 /// The digest of a graph of the code, projected to the variables of its specification.
 #[must_use]
-pub fn code_digest(model: &Turns, graph: &Graph) -> String {
+pub fn code_digest(model: &ConnectionModel, graph: &Graph) -> String {
     let states = projected(model, graph);
     graph_digest(&states, [0], graph.edges.iter().map(|edge| (edge.from, edge.name, edge.to)))
 }
 
-fn projected(model: &Turns, graph: &Graph) -> Vec<String> {
+fn projected(model: &ConnectionModel, graph: &Graph) -> Vec<String> {
     graph.states.iter().map(|world| normalise_state(&model.project(world))).collect()
 }
 
@@ -74,7 +76,7 @@ fn projected(model: &Turns, graph: &Graph) -> Vec<String> {
 pub fn check(setting: &Setting<'_>, configuration: &Configuration) -> Checked {
     let mut check = Check { setting, configuration, checked: Checked::default() };
     match &configuration.expectation {
-        Expectation::Holds => match Turns::new(configuration, Limits::default()) {
+        Expectation::Holds => match ConnectionModel::new(configuration, Limits::default()) {
             Ok(model) => check.code_and_specification(&model),
             Err(error) => check.unverified(Layer::Graph, "the graph of the code", error.to_string()),
         },
@@ -116,7 +118,7 @@ impl Check<'_> {
         self.row(layer, promise, Expected::Holds, Found::NotVerified(why), None, Duration::ZERO);
     }
 
-    fn code_and_specification(&mut self, model: &Turns) {
+    fn code_and_specification(&mut self, model: &ConnectionModel) {
         let started = Instant::now();
         let bar = self.setting.progress.start(format!("exploring {}", self.configuration.id()));
         let explored = Graph::explore(model, |states| bar.set(states as u64));
@@ -138,7 +140,7 @@ impl Check<'_> {
 
     /// stateright explores the same model by its own means. Both must come to the same numbers of states and edges or, where a
     /// promise of states breaks, both must find that; the exact graph then tells which one and how.
-    fn second_explorer(&mut self, model: &Turns, size: (u64, u64)) {
+    fn second_explorer(&mut self, model: &ConnectionModel, size: (u64, u64)) {
         let started = Instant::now();
         let checker = model.clone().checker().spawn_bfs().join();
         let states = checker.unique_state_count() as u64;
@@ -161,7 +163,7 @@ impl Check<'_> {
         self.row(Layer::Graph, "explored by stateright as well", Expected::Holds, found, size, started.elapsed());
     }
 
-    fn promises(&mut self, model: &Turns, graph: &Graph) {
+    fn promises(&mut self, model: &ConnectionModel, graph: &Graph) {
         for promise in promises::of_domain(&self.configuration.domain) {
             let started = Instant::now();
             let (layer, breach) = match promise.check {
@@ -184,7 +186,7 @@ impl Check<'_> {
     }
 
     /// Tells a broken promise: its shortest counterexample as a diagram, saved to a file that can be replayed.
-    fn breach(&mut self, model: &Turns, promise: &str, moves: &[Move]) {
+    fn breach(&mut self, model: &ConnectionModel, promise: &str, moves: &[Move]) {
         let file = format!("{SAVED_FOLDER}/{}-{promise}-{}.json", self.configuration.domain, self.configuration.name);
         let counterexample = record(model, self.configuration, promise, moves);
         let saved = save(&self.setting.specs.root, &file, &counterexample);
@@ -192,7 +194,7 @@ impl Check<'_> {
             promise: promise.to_owned(),
             statement: self.setting.specs.statement(promise).to_owned(),
             configuration: self.configuration.id(),
-            diagram: draw(&model.initial(), &model.messages, moves, moves.len().checked_sub(1)),
+            diagram: draw(model, moves, moves.len().checked_sub(1)),
             command: saved.is_ok().then(|| format!("./replay.sh {file}")),
             file: saved.is_ok().then_some(file),
         });
@@ -200,7 +202,7 @@ impl Check<'_> {
 
     /// TLC reads the specification with the measured facts; then the two graphs must be equal.
     fn specification(&mut self, graph: &Graph, states: &[String], digest: &str) {
-        let Some(facts) = self.setting.facts else {
+        let Some(facts) = self.facts() else {
             return self.unverified(Layer::Spec, "every promise", "the facts could not be measured".to_owned());
         };
         let job = self.job(with_facts(self.configuration, facts), true);
@@ -251,7 +253,7 @@ impl Check<'_> {
     /// Another point of the design space: it must break its promise.
     fn other_design(&mut self, promise: &str, steps: usize) {
         let expected = Expected::Breaks { steps };
-        if let Some(facts) = self.setting.facts
+        if let Some(facts) = self.facts()
             && facts.iter().all(|(name, value)| self.configuration.constants.get(name) == Some(value))
         {
             let why = "its facts are those of the code, so that it is no other design; change one of them";
@@ -276,6 +278,10 @@ impl Check<'_> {
             }
         };
         self.row(Layer::Spec, promise, expected, found, None, started.elapsed());
+    }
+
+    fn facts(&self) -> Option<&BTreeMap<String, Value>> {
+        self.setting.facts.get(self.configuration.domain.as_str())
     }
 
     fn job(&self, cfg: String, dump: bool) -> Job {
@@ -393,7 +399,7 @@ fn changes(from: &str, to: &str) -> String {
 
 /// A path as a counterexample, with the states of the code of `model`.
 #[must_use]
-pub fn record(model: &Turns, configuration: &Configuration, promise: &str, moves: &[Move]) -> Counterexample {
+pub fn record(model: &ConnectionModel, configuration: &Configuration, promise: &str, moves: &[Move]) -> Counterexample {
     let mut world = model.initial();
     let steps = moves
         .iter()

@@ -1,19 +1,20 @@
 //! A path of steps as a sequence diagram that a person reads without the source.
 
 use lastword_core::{Answer, Effect, Outcome, Step};
-use lastword_model::{Kind, Message, Move, World};
+use lastword_model::{ConnectionModel, Kind, Message, Move, World};
 
 use crate::report::{Diagram, Line};
 
 /// The columns that every diagram has, before those of the handlers.
-const CLIENT: usize = 0;
+const PEER: usize = 0;
 const READER: usize = 1;
-const FIXED: [&str; 2] = ["client", "reader"];
 
 /// Draws the moves from the initial state. `breaks` says at which step, from 0, the promise is broken.
 #[must_use]
-pub fn draw(initial: &World, messages: &[Message], moves: &[Move], breaks: Option<usize>) -> Diagram {
-    let mut columns: Vec<String> = FIXED.map(str::to_owned).to_vec();
+pub fn draw(model: &ConnectionModel, moves: &[Move], breaks: Option<usize>) -> Diagram {
+    let messages = &model.messages[..];
+    let peer = if model.is_client() { "agent" } else { "client" };
+    let mut columns: Vec<String> = [peer, "reader"].map(str::to_owned).to_vec();
     let mut column_of = vec![READER; messages.len()];
     for action in moves {
         if column_of[action.message] == READER && has_handler(&messages[action.message]) {
@@ -21,7 +22,7 @@ pub fn draw(initial: &World, messages: &[Message], moves: &[Move], breaks: Optio
             columns.push(name(messages, action.message));
         }
     }
-    let mut world = initial.clone();
+    let mut world = model.initial();
     let mut lines = Vec::new();
     for (at, action) in moves.iter().enumerate() {
         // A path that the machine does not take to its end is drawn as far as it goes.
@@ -32,9 +33,12 @@ pub fn draw(initial: &World, messages: &[Message], moves: &[Move], breaks: Optio
             Step::Returned(_, Outcome::Succeeded) => (own, None, "returns".to_owned()),
             Step::Returned(_, Outcome::Failed) => (own, None, "returns an error".to_owned()),
             Step::GraceOver(_) => (own, None, "is dropped: the grace period is over".to_owned()),
-            Step::Called { .. } => (own, Some(CLIENT), "calls and waits".to_owned()),
-            Step::ResponseArrived { .. } => (CLIENT, Some(own), "responds to the call".to_owned()),
-            _ => (CLIENT, Some(READER), wire_name(messages, action.message)),
+            Step::Called { .. } => (own, Some(PEER), "calls and waits".to_owned()),
+            Step::ResponseArrived { .. } => (PEER, Some(own), "responds to the call".to_owned()),
+            Step::Resumed { .. } => (own, None, "resumes".to_owned()),
+            Step::ResumeOver { .. } => (own, None, "does not resume in time".to_owned()),
+            Step::CallDropped { .. } => (own, None, "gives up".to_owned()),
+            _ => (PEER, Some(READER), wire_name(messages, action.message)),
         };
         let notes = effects.iter().filter_map(|effect| note(effect, messages, &world, &column_of)).collect();
         lines.push(Line { from, to, label, notes, breaks: breaks == Some(at) });
@@ -60,6 +64,7 @@ fn name(messages: &[Message], message: usize) -> String {
         Kind::Notification => "notification",
         Kind::RequestCancel => "$/cancel_request",
         Kind::InputEnd => "end of input",
+        Kind::Call => "caller",
     };
     let sessions =
         messages.iter().filter_map(|message| message.session.as_ref()).collect::<std::collections::BTreeSet<_>>();
@@ -82,11 +87,18 @@ fn wire_name(messages: &[Message], message: usize) -> String {
             None => "$/cancel_request".to_owned(),
         },
         Kind::InputEnd => "end of input".to_owned(),
+        Kind::Call => format!("call {number}"),
     }
 }
 
 fn note(effect: &Effect, messages: &[Message], world: &World, column_of: &[usize]) -> Option<(usize, String)> {
     match effect {
+        Effect::Resume(call) => {
+            // A handler's own call goes without saying.
+            let caller = world.caller(*call).filter(|message| messages[*message].kind == Kind::Call)?;
+            Some((column_of[caller], "has its response".to_owned()))
+        }
+        Effect::Close(_) => Some((READER, "closes the connection".to_owned())),
         Effect::Fire(arrival, _) => Some((column_of[world.message_of(*arrival)?], "token fires".to_owned())),
         Effect::Respond { id, arrival, answer } => {
             let said = match answer {

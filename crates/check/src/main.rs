@@ -17,7 +17,7 @@ use lastword_check::{
     specs::Specs,
 };
 use lastword_core::Limits;
-use lastword_model::{Counterexample, Expectation, Move, Turns};
+use lastword_model::{ConnectionModel, Counterexample, Expectation, Move};
 
 /// Where stateright's Explorer listens, on this machine only.
 const EXPLORER_ADDRESS: &str = "127.0.0.1:3000";
@@ -221,7 +221,7 @@ fn list(specs: &Specs) -> ExitCode {
 
 fn explore(specs: &Specs, id: &str) -> ExitCode {
     use stateright::Model as _;
-    let model = specs.configuration(id).map(|configuration| Turns::new(configuration, Limits::default()));
+    let model = specs.configuration(id).map(|configuration| ConnectionModel::new(configuration, Limits::default()));
     match model {
         Some(Ok(model)) => {
             anstream::println!("http://{EXPLORER_ADDRESS} shows {id}; stop with Ctrl-C");
@@ -298,7 +298,7 @@ fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> St
         Verdict::Broken { step, .. } => Some(step - 1),
         _ => None,
     };
-    let diagram = draw(&model.initial(), &model.messages, &moves, breaks);
+    let diagram = draw(&model, &moves, breaks);
     anstream::println!("\n{}", report::diagram::render(&diagram, report::terminal::width()));
     match verdict {
         Verdict::Kept => {

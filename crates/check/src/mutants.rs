@@ -9,7 +9,7 @@ use std::{
 };
 
 use lastword_core::{Forced, GUARDS, Limits};
-use lastword_model::{Configuration, Counterexample, Graph, Turns, liveness, promises, promises::Row};
+use lastword_model::{Configuration, ConnectionModel, Counterexample, Graph, liveness, promises, promises::Row};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -200,7 +200,7 @@ pub fn try_here(
     if let Change::Guard(forced) = mutant.change {
         limits.forced = Some(forced);
     }
-    let model = Turns::new(configuration, limits).map_err(|error| error.to_string())?;
+    let model = ConnectionModel::new(configuration, limits).map_err(|error| error.to_string())?;
     let graph = Graph::explore(&model, |_| {}).map_err(|error| error.to_string())?;
     let depth = |state| graph.path_to(&model, state).len();
     let mut kill = Kill {
@@ -223,7 +223,7 @@ pub fn try_here(
         let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
         let configuration = configurations.iter().find(|configuration| configuration.id() == id);
         let model = configuration.ok_or_else(|| format!("{file}: there is no configuration {id}"))?;
-        let model = Turns::new(model, limits).map_err(|error| error.to_string())?;
+        let model = ConnectionModel::new(model, limits).map_err(|error| error.to_string())?;
         let broken = match replay(counterexample, &model, limits, Stage::Runtime, |_| {}) {
             Verdict::Broken { promise, .. } if promise == counterexample.promise => Some(promise.to_owned()),
             _ => None,
@@ -242,7 +242,7 @@ pub fn record(mutant: &Mutant, configuration: &Configuration, story: String) -> 
     let Change::Guard(forced) = mutant.change else {
         return Err(format!("{} is a patch: write its steps by hand, then `./replay.sh --renew FILE`", mutant.name));
     };
-    let real = Turns::new(configuration, Limits::default()).map_err(|error| error.to_string())?;
+    let real = ConnectionModel::new(configuration, Limits::default()).map_err(|error| error.to_string())?;
     let mut limits = Limits::default();
     limits.forced = Some(forced);
     let model = real.with_limits(limits);

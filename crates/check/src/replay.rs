@@ -6,7 +6,7 @@
 
 use lastword_core::{Effect, Limits, Step};
 use lastword_model::{
-    Counterexample, Message, Move, Said, Turns, World,
+    ConnectionModel, Counterexample, Message, Move, Said, World,
     promises::{self, Check, View},
 };
 
@@ -59,7 +59,7 @@ pub enum Stage {
 /// `tell` is called for each step as it happens.
 pub fn replay(
     counterexample: &Counterexample,
-    model: &Turns,
+    model: &ConnectionModel,
     limits: Limits,
     stage: Stage,
     mut tell: impl FnMut(&Happened<'_>),
@@ -67,7 +67,7 @@ pub fn replay(
     let mutated = limits.forced.is_some() || crate::mutants::is_patched();
     let model = model.with_limits(limits);
     let run = async {
-        let rig = (stage == Stage::Runtime).then(|| Rig::new(&model.messages, &model.limits()));
+        let rig = (stage == Stage::Runtime).then(|| Rig::new(&model));
         let mut run =
             Run { model: &model, world: model.initial(), rig, mutated, promise: &counterexample.promise, taken: 0 };
         match run.all(counterexample, &mut tell).await {
@@ -88,7 +88,7 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 }
 
 struct Run<'a> {
-    model: &'a Turns,
+    model: &'a ConnectionModel,
     world: World,
     rig: Option<Rig>,
     mutated: bool,
@@ -148,7 +148,7 @@ impl Run<'_> {
         let digest = self.world.core.digest();
         tell(&Happened { number: self.taken, step: &action.step, effects: Some(&effects), digest });
         let broken = |promise: &&promises::Promise| !promise.holds(messages, &self.world);
-        match promises::TURNS.iter().filter(|promise| self.asks_for(promise.name)).find(broken) {
+        match self.model.promises().iter().filter(|promise| self.asks_for(promise.name)).find(broken) {
             Some(broken) => Err(Verdict::Broken { promise: broken.name, step: self.taken }),
             None => Ok(()),
         }
@@ -157,14 +157,16 @@ impl Run<'_> {
     /// Lets happen what is owed, and asks for what must have come by then.
     async fn finish(&mut self, tell: &mut impl FnMut(&Happened<'_>)) -> Result<(), Verdict> {
         for _ in 0..FINISH_STEPS_MAX {
-            let next =
-                self.model.moves(&self.world).into_iter().find(|action| {
-                    Message::of(&action.step).is_none() && self.model.is_fair(&action.step, action.message)
-                });
+            // The peer sends nothing more. But a machine that closed the connection ends the input itself.
+            let is_owed = |action: &Move| match Message::of(&action.step) {
+                None => self.model.is_fair(&action.step, action.message),
+                Some(_) => action.step == Step::InputEnded && self.world.core.is_closed(),
+            };
+            let next = self.model.moves(&self.world).into_iter().find(is_owed);
             let Some(next) = next else { break };
             self.take(&next, tell).await?;
         }
-        for promise in promises::TURNS.iter().filter(|promise| self.asks_for(promise.name)) {
+        for promise in self.model.promises().iter().filter(|promise| self.asks_for(promise.name)) {
             let Check::Eventually { when, then } = promise.check else { continue };
             let view = View { messages: &self.model.messages, world: &self.world };
             if (0..self.model.messages.len()).any(|message| when(view, message) && !then(view, message)) {

@@ -10,16 +10,17 @@ use std::{
 };
 
 use lastword::{
-    Agent, Context, Options, ServeError, Turn,
+    Agent, AgentHandle, CallError, Client, ClientContext, Context, Options, ServeError, Turn, connect,
     gate::{Conductor, NobodyCame},
     schema::v1::{
         CancelNotification, Error, ExtNotification, ExtRequest, ExtResponse, InitializeRequest, InitializeResponse,
-        NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, StopReason,
+        NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, RequestPermissionRequest,
+        RequestPermissionResponse, SessionNotification, StopReason,
     },
     serve_agent,
 };
 use lastword_core::{Arrival, Connection, Effect, NotOwed, Outcome, Step};
-use lastword_model::{Kind, Message, Move};
+use lastword_model::{ConnectionModel, Kind, Message, Move};
 use serde_json::{Value, json, value::RawValue};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf},
@@ -65,7 +66,7 @@ impl Seen {
     }
 }
 
-/// An agent whose handlers do nothing of their own.
+/// An agent or a client whose handlers do nothing of their own.
 #[derive(Debug, Clone, Default)]
 struct Puppet {
     /// The orders of each handler, by arrival: made by whoever comes first, the rig or the handler.
@@ -91,23 +92,66 @@ impl Puppet {
             .clone()
     }
 
-    async fn obey(&self, arrival: u64, token: CancellationToken, client: lastword::ClientHandle) -> Result<(), Error> {
+    /// `ask` calls the peer.
+    async fn obey<A: Future<Output = Result<ExtResponse, CallError>>>(
+        &self,
+        arrival: u64,
+        token: CancellationToken,
+        ask: impl Fn(ExtRequest) -> A,
+    ) -> Result<(), Error> {
         let seen = Seen { ran: true, token: Some(token) };
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).insert(arrival, seen);
         let orders = self.orders(arrival);
         let mut orders = orders.take.lock().await;
         loop {
             match orders.recv().await {
-                Some(Order::Call) => {
-                    let params = RawValue::from_string("{}".to_owned()).expect("this is JSON");
-                    // The peer's answer carries nothing, and its absence at the end of input is no concern of a puppet.
-                    let _ = client.ext_method(ExtRequest::new("_rig/ask", params.into())).await;
-                }
+                // The peer's answer carries nothing, and its absence at the end of input is no concern of a puppet.
+                Some(Order::Call) => drop(ask(question()).await),
                 Some(Order::Return(Outcome::Succeeded)) => return Ok(()),
                 Some(Order::Return(Outcome::Failed)) => return Err(Error::new(-32000, "told to fail")),
                 None => std::future::pending().await,
             }
         }
+    }
+
+    async fn obey_as_agent(&self, context: &Context) -> Result<(), Error> {
+        let client = context.client();
+        self.obey(context.number(), context.cancellation().clone(), |question| client.ext_method(question)).await
+    }
+
+    async fn obey_as_client(&self, context: &ClientContext) -> Result<(), Error> {
+        let agent = context.agent();
+        self.obey(context.number(), context.cancellation().clone(), |question| agent.ext_method(question)).await
+    }
+}
+
+/// What a puppet asks the peer.
+fn question() -> ExtRequest {
+    ExtRequest::new("_rig/ask", RawValue::from_string("{}".to_owned()).expect("this is JSON").into())
+}
+
+fn null() -> ExtResponse {
+    ExtResponse::new(RawValue::NULL.to_owned().into())
+}
+
+impl Client for Puppet {
+    async fn session_update(&self, _: SessionNotification, _: ClientContext) {}
+
+    async fn request_permission(
+        &self,
+        _: RequestPermissionRequest,
+        _: ClientContext,
+    ) -> Result<RequestPermissionResponse, Error> {
+        Err(Error::method_not_found())
+    }
+
+    async fn ext_method(&self, _: ExtRequest, context: ClientContext) -> Result<ExtResponse, Error> {
+        self.obey_as_client(&context).await?;
+        Ok(null())
+    }
+
+    async fn ext_notification(&self, _: ExtNotification, context: ClientContext) {
+        let _ = self.obey_as_client(&context).await;
     }
 }
 
@@ -121,21 +165,22 @@ impl Agent for Puppet {
     }
 
     async fn prompt(&self, _: PromptRequest, turn: Turn) -> Result<PromptResponse, Error> {
-        self.obey(turn.number(), turn.cancellation().clone(), turn.client()).await?;
+        let client = turn.client();
+        self.obey(turn.number(), turn.cancellation().clone(), |question| client.ext_method(question)).await?;
         Ok(PromptResponse::new(StopReason::EndTurn))
     }
 
     async fn cancel(&self, _: CancelNotification, context: Context) {
-        let _ = self.obey(context.number(), context.cancellation().clone(), context.client()).await;
+        let _ = self.obey_as_agent(&context).await;
     }
 
     async fn ext_method(&self, _: ExtRequest, context: Context) -> Result<ExtResponse, Error> {
-        self.obey(context.number(), context.cancellation().clone(), context.client()).await?;
-        Ok(ExtResponse::new(RawValue::from_string("null".to_owned()).expect("this is JSON").into()))
+        self.obey_as_agent(&context).await?;
+        Ok(null())
     }
 
     async fn ext_notification(&self, _: ExtNotification, context: Context) {
-        let _ = self.obey(context.number(), context.cancellation().clone(), context.client()).await;
+        let _ = self.obey_as_agent(&context).await;
     }
 }
 
@@ -155,6 +200,9 @@ pub enum RigError {
     /// A response is missing, or is another one.
     #[error("{0}")]
     Wire(String),
+    /// The path has a step that the rig cannot bring about.
+    #[error("the rig has nobody who could take the step {0:?}")]
+    NoSuchCaller(Step),
 }
 
 /// A connection of the real runtime, held at every step.
@@ -166,6 +214,10 @@ pub struct Rig {
     write: Option<WriteHalf<DuplexStream>>,
     read: Lines<BufReader<ReadHalf<DuplexStream>>>,
     serve: JoinHandle<Result<(), ServeError>>,
+    /// By which somebody outside of handlers calls, where the rig is a client.
+    agent: Option<AgentHandle>,
+    /// Those who do, by message.
+    callers: BTreeMap<usize, JoinHandle<()>>,
     /// The responses that came over the wire, by raw id.
     responses: BTreeMap<String, Vec<Value>>,
     /// The responses that the machine wanted written so far.
@@ -175,13 +227,18 @@ pub struct Rig {
 impl Drop for Rig {
     fn drop(&mut self) {
         self.serve.abort();
+        for caller in self.callers.values() {
+            caller.abort();
+        }
     }
 }
 
 impl Rig {
-    /// Starts a connection with the limits of a model. Must be called within a tokio runtime whose clock is paused.
+    /// Starts a connection of the side and with the limits of a model. Must be called within a tokio runtime whose clock is
+    /// paused.
     #[must_use]
-    pub fn new(messages: &[Message], limits: &lastword_core::Limits) -> Self {
+    pub fn new(model: &ConnectionModel) -> Self {
+        let limits = model.limits();
         let mut options = Options::default();
         options.requests_in_flight_max = limits.requests_in_flight_max;
         options.notifications_queued_max = limits.notifications_queued_max;
@@ -191,15 +248,22 @@ impl Rig {
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);
         let (read, write) = tokio::io::split(theirs);
         let puppet = Puppet::default();
-        let serve = tokio::spawn(serve_agent(puppet.clone(), read, write, options));
+        let (agent, serve) = if model.is_client() {
+            let (agent, serve) = connect(puppet.clone(), read, write, options);
+            (Some(agent), tokio::spawn(serve))
+        } else {
+            (None, tokio::spawn(serve_agent(puppet.clone(), read, write, options)))
+        };
         let (read, write) = tokio::io::split(ours);
         Self {
-            messages: messages.to_vec(),
+            messages: model.messages.clone(),
             puppet,
             conductor,
             write: Some(write),
             read: BufReader::new(read).lines(),
             serve,
+            agent,
+            callers: BTreeMap::new(),
             responses: BTreeMap::new(),
             responses_due: 0,
         }
@@ -221,6 +285,15 @@ impl Rig {
                 self.send(&json!({"jsonrpc": "2.0", "id": call.0, "result": null}).to_string()).await?;
             }
             Step::Called { by: Some(by) } => self.order(*by, Order::Call),
+            Step::Called { by: None } => {
+                let agent = self.agent.clone().ok_or_else(|| RigError::NoSuchCaller(action.step.clone()))?;
+                let asking = async move { drop(agent.ext_method(question()).await) };
+                self.callers.insert(action.message, tokio::spawn(asking));
+            }
+            Step::CallDropped { .. } => match self.callers.get(&action.message) {
+                Some(caller) => caller.abort(),
+                None => return Err(RigError::NoSuchCaller(action.step.clone())),
+            },
             Step::Returned(arrival, outcome) => self.order(*arrival, Order::Return(*outcome)),
             step if step.is_arrival() => {
                 let line = line_of(&self.messages[action.message]);
@@ -250,6 +323,12 @@ impl Rig {
     #[must_use]
     pub fn seen(&self, arrival: u64) -> Seen {
         self.puppet.seen.lock().unwrap_or_else(PoisonError::into_inner).get(&arrival).cloned().unwrap_or_default()
+    }
+
+    /// Whether the call of a message, from 1, has come back to whoever made it outside of handlers.
+    #[must_use]
+    pub fn has_returned(&self, message: usize) -> bool {
+        self.callers.get(&(message - 1)).is_some_and(JoinHandle::is_finished)
     }
 
     /// Waits for every response that the machine wanted written, and gives them by raw id.
@@ -303,7 +382,8 @@ fn line_of(message: &Message) -> String {
             let target: Value = serde_json::from_str(target).unwrap_or_default();
             ("$/cancel_request", json!({"requestId": target}))
         }
-        Kind::InputEnd => ("", Value::Null),
+        // These are no lines.
+        Kind::InputEnd | Kind::Call => ("", Value::Null),
     };
     format!("{{\"jsonrpc\":\"2.0\",{id}\"method\":\"{method}\",\"params\":{params}}}")
 }

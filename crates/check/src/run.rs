@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, fs, path::Path, sync::Mutex, time::Instant};
 
 use lastword_core::Limits;
-use lastword_model::{Configuration, Counterexample, Expectation, Value};
+use lastword_model::{Configuration, Counterexample, Expectation};
 
 use crate::{
     domain::{self, Checked, Setting},
-    facts,
+    facts::{self, Facts},
     fingerprint::{self, Coverage, Fingerprint, Scan},
     mutants::{self, Change, Kill},
     replay::{Stage, Verdict, replay},
@@ -52,7 +52,7 @@ pub fn run(specs: &Specs, wanted: &Wanted) -> Report {
 
     let setting = Setting {
         specs,
-        facts: measured.as_ref(),
+        facts: &measured,
         tlc: &tlc,
         recorded: &known,
         no_cache: wanted.no_cache,
@@ -107,12 +107,14 @@ fn row(domain: &str, layer: Layer, promise: &str, found: Found, started: Instant
 }
 
 /// Measures the facts; each must be what the configurations that must hold say.
-fn measure(specs: &Specs, report: &mut Report) -> Option<BTreeMap<String, Value>> {
-    let mut measured = BTreeMap::new();
+fn measure(specs: &Specs, report: &mut Report) -> Facts {
+    let mut all = Facts::new();
     for domain in DOMAINS {
-        for fact in facts::TURNS {
+        let mut measured = BTreeMap::new();
+        let names = facts::of_domain(domain);
+        for fact in names.iter().copied() {
             let started = Instant::now();
-            let found = match facts::measure(fact, Limits::default()) {
+            let found = match facts::measure(domain, fact, Limits::default()) {
                 Err(error) => Found::NotVerified(error.to_string()),
                 Ok(value) => {
                     let other = specs.configurations.iter().find(|configuration| {
@@ -134,8 +136,11 @@ fn measure(specs: &Specs, report: &mut Report) -> Option<BTreeMap<String, Value>
             let name = measured.get(fact).map_or(fact.to_owned(), |value| format!("{fact} = {value}"));
             report.rows.push(row(domain, Layer::Fact, &name, found, started));
         }
+        if measured.len() == names.len() {
+            all.insert(domain, measured);
+        }
     }
-    (measured.len() == facts::TURNS.len()).then_some(measured)
+    all
 }
 
 /// Checks the configurations, as many at a time as there are processors, and gives the results in their order.

@@ -9,14 +9,14 @@ use std::{
 
 use lastword_core::Limits;
 use lastword_model::{
-    Configuration, Counterexample, Expectation, Turns,
+    Configuration, ConnectionModel, Counterexample, Expectation,
     promises::{self, Check, Promise, Row},
 };
 
 use crate::mutants::Mutant;
 
 /// The domains, in the order in which they are checked.
-pub const DOMAINS: [&str; 1] = ["turns"];
+pub const DOMAINS: [&str; 2] = ["turns", "barrier"];
 
 /// Everything that stands under specs.
 #[derive(Debug)]
@@ -105,10 +105,10 @@ impl Specs {
     /// # Errors
     ///
     /// A sentence where there is no such configuration, or it is no model.
-    pub fn model_of(&self, counterexample: &Counterexample) -> Result<Turns, String> {
+    pub fn model_of(&self, counterexample: &Counterexample) -> Result<ConnectionModel, String> {
         let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
         let configuration = self.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
-        Turns::new(configuration, Limits::default()).map_err(|error| error.to_string())
+        ConnectionModel::new(configuration, Limits::default()).map_err(|error| error.to_string())
     }
 
     /// The configuration with this `DOMAIN/NAME`.

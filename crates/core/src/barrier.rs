@@ -29,8 +29,17 @@ pub(crate) struct Barrier {
     held: BTreeSet<Arrival>,
     /// The responses that do, in the order in which they came, each with the last message that arrived before it.
     responses: VecDeque<(Arrival, CallId)>,
-    /// The responses that were given and whose callers have not resumed, likewise.
-    given: VecDeque<(Arrival, CallId)>,
+    /// The responses that were given and whose callers have not resumed, in the order in which they came.
+    given: VecDeque<Given>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Given {
+    /// The last message that arrived before the response.
+    after: Arrival,
+    call: CallId,
+    /// A notification waits for the caller to resume, and its time runs.
+    awaited: bool,
 }
 
 impl Default for Barrier {
@@ -75,25 +84,30 @@ impl Barrier {
     /// Gives the first notification, if its handler may start now.
     pub(crate) fn start(&mut self, limits: &Limits) -> Option<Arrival> {
         let first = *self.queue.front()?;
-        if self.stage != Stage::Held
-            || guard!(limits, "later-notification-waits-for-caller", self.late_caller().is_some())
-        {
+        let is_overtaking = self.given.front().is_some_and(|given| given.after < first);
+        if self.stage != Stage::Held || guard!(limits, "later-notification-waits-for-caller", is_overtaking) {
             return None;
         }
         self.stage = Stage::Starting;
         Some(first)
     }
 
-    /// The first call whose caller has its response and has not resumed, though a notification waits for that.
-    pub(crate) fn late_caller(&self) -> Option<CallId> {
-        let first = *self.queue.front()?;
-        let (after, call) = *self.given.front()?;
-        (self.stage == Stage::Held && after < first).then_some(call)
+    /// The next call whose caller the first notification waits for from now on.
+    pub(crate) fn await_caller(&mut self) -> Option<CallId> {
+        let (first, Stage::Held) = self.head()? else { return None };
+        let late = self.given.iter_mut().find(|given| given.after < first && !given.awaited)?;
+        late.awaited = true;
+        Some(late.call)
+    }
+
+    /// Whether a notification waits for this call's caller to resume.
+    pub(crate) fn is_awaited(&self, call: CallId) -> bool {
+        self.given.iter().any(|given| given.call == call && given.awaited)
     }
 
     /// Whether this call's caller has its response and has not resumed.
     pub(crate) fn is_given(&self, call: CallId) -> bool {
-        self.given.iter().any(|(_, given)| *given == call)
+        self.given.iter().any(|given| given.call == call)
     }
 
     /// The first notification is handled.
@@ -160,7 +174,7 @@ impl Barrier {
     /// Nobody waits for the response any more, or its caller has resumed.
     pub(crate) fn discard(&mut self, call: CallId) {
         self.responses.retain(|(_, kept)| *kept != call);
-        self.given.retain(|(_, given)| *given != call);
+        self.given.retain(|given| given.call != call);
     }
 
     /// Gives out the first response, if its caller may have it.
@@ -169,7 +183,8 @@ impl Barrier {
         if guard!(limits, "response-waits-for-earlier-notifications", !self.is_open(after, limits)) {
             return None;
         }
-        self.given.extend(self.responses.pop_front());
+        self.responses.pop_front();
+        self.given.push_back(Given { after, call, awaited: false });
         Some(call)
     }
 }

@@ -89,8 +89,10 @@ impl Connection {
     /// [`NotOwed`] where nothing owes this step in this state; the state is then bit-identical to what it was.
     pub fn apply(&mut self, step: Step) -> Result<Effects, NotOwed> {
         let mut effects = Effects::new();
-        let awaited = self.barrier.late_caller();
         if step.is_arrival() && (self.input_ended || (self.closed && step != Step::InputEnded)) {
+            return Err(NotOwed(step));
+        }
+        if matches!(step, Step::NotificationArrived | Step::CancelArrived { id: None, .. }) && !self.has_room() {
             return Err(NotOwed(step));
         }
         match step {
@@ -146,19 +148,20 @@ impl Connection {
                 self.forget_call(call);
             }
             Step::ResumeOver { call } => {
-                if self.barrier.late_caller() != Some(call) {
+                if !self.resume_may_end(call) {
                     return Err(NotOwed(step));
                 }
                 self.forget_call(call);
             }
         }
-        self.settle(awaited, &mut effects);
+        self.settle(&mut effects);
         Ok(effects)
     }
 
     // Getters.
 
-    /// The steps of tasks that may come now: what is owed, and what running handlers may do. Arrivals may always come.
+    /// The steps of tasks that may come now: what is owed, and what running handlers may do. Arrivals may always come, but
+    /// for notifications while [`Connection::has_room`] says no.
     ///
     /// This is the rule "this effect allows that step next", and it stands only here and in [`Connection::apply`]: the
     /// model enumerates it, and the shell's tasks can do nothing else.
@@ -187,11 +190,9 @@ impl Connection {
             if self.barrier.is_given(call) {
                 steps.push(Step::Resumed { call });
             }
-        }
-        if let Some(call) = self.barrier.late_caller()
-            && guard!(self.limits, "late-caller-releases", self.calls.is_open(call))
-        {
-            steps.push(Step::ResumeOver { call });
+            if self.resume_may_end(call) {
+                steps.push(Step::ResumeOver { call });
+            }
         }
         steps
     }
@@ -235,16 +236,22 @@ impl Connection {
         self.calls.is_open(call)
     }
 
-    /// The call whose caller has its response and is awaited to resume, since the next notification waits for it.
+    /// Whether the caller of this call has its response, and the next notification waits for it to resume.
     #[must_use]
-    pub fn awaited_caller(&self) -> Option<CallId> {
-        self.barrier.late_caller()
+    pub fn is_awaited(&self, call: CallId) -> bool {
+        self.barrier.is_awaited(call)
     }
 
     /// Whether the peer has not responded to an open call.
     #[must_use]
     pub fn awaits_response(&self, call: CallId) -> bool {
         self.calls.is_unanswered(call)
+    }
+
+    /// The first notification whose handler has not returned.
+    #[must_use]
+    pub fn first_notification(&self) -> Option<Arrival> {
+        self.barrier.head().map(|(first, _)| first)
     }
 
     /// Whether the handler of the notification whose turn it is waits for the peer.
@@ -488,6 +495,10 @@ impl Connection {
         self.requests.get(arrival).is_some_and(|request| request.stage == Stage::Running && request.ended.is_some())
     }
 
+    fn resume_may_end(&self, call: CallId) -> bool {
+        self.barrier.is_given(call) && guard!(self.limits, "late-caller-releases", self.barrier.is_awaited(call))
+    }
+
     /// Ends a request, once: a held one is answered now, a starting one when its task runs, a running one's token fires.
     fn end(&mut self, arrival: Arrival, cause: Cause, effects: &mut Effects) {
         let Some(request) = self.requests.get_mut(arrival).filter(|request| request.ended.is_none()) else { return };
@@ -555,14 +566,15 @@ impl Connection {
     }
 
     /// Lets go on what the step made possible. Responses come first: those that arrived before the next notification are to
-    /// reach their callers before its handler starts. `awaited` is the caller that the next notification waited for before.
-    fn settle(&mut self, awaited: Option<CallId>, effects: &mut Effects) {
+    /// reach their callers before its handler starts.
+    fn settle(&mut self, effects: &mut Effects) {
         while let Some(call) = self.barrier.give(&self.limits) {
             effects.push(Effect::Resume(call));
         }
         if let Some(next) = self.barrier.start(&self.limits) {
             effects.push(Effect::Start(next));
-        } else if let Some(call) = self.barrier.late_caller().filter(|call| awaited != Some(*call)) {
+        }
+        while let Some(call) = self.barrier.await_caller() {
             effects.push(Effect::AwaitCaller(call));
         }
         while let Some(request) = self.barrier.release(&self.limits) {

@@ -163,6 +163,7 @@ fn a_full_queue_holds_the_reader_and_closes_only_where_the_handler_that_runs_wai
     connection.apply(Step::NotificationArrived).unwrap();
     connection.apply(Step::Started(Arrival(1))).unwrap();
     assert!(!connection.has_room());
+    assert!(connection.apply(Step::NotificationArrived).is_err());
     connection.apply(Step::Called { by: Some(Arrival(1)) }).unwrap();
     // Only reading on can bring the response.
     assert!(connection.has_room());

@@ -215,9 +215,10 @@ impl Configuration {
         }
     }
 
+    /// A set that not every domain has: empty where there is none. TLC refuses one whose specification does not know it.
     pub(crate) fn set(&self, name: &str) -> Result<BTreeSet<usize>, ConfigurationError> {
         let expected = "a set of numbers";
-        match self.constant(name, expected)? {
+        match self.constants.get(name).unwrap_or(&Value::Set(BTreeSet::new())) {
             Value::Set(values) => values
                 .iter()
                 .map(|value| match value {
@@ -229,10 +230,12 @@ impl Configuration {
         }
     }
 
+    /// A set of sets, likewise.
     pub(crate) fn sets(&self, name: &str) -> Result<Vec<BTreeSet<usize>>, ConfigurationError> {
         let expected = "a set of sets of numbers";
         let wrong = || self.wrong(name, expected);
-        let Value::Set(sets) = self.constant(name, expected)? else { return Err(wrong()) };
+        let none = Value::Set(BTreeSet::new());
+        let Value::Set(sets) = self.constants.get(name).unwrap_or(&none) else { return Err(wrong()) };
         sets.iter()
             .map(|set| match set {
                 Value::Set(values) => values

@@ -4,8 +4,8 @@ use indexmap::IndexSet;
 use lastword_core::NotOwed;
 
 use crate::{
+    connection::ConnectionModel,
     promises::Promise,
-    turns::Turns,
     world::{Move, World},
 };
 
@@ -62,7 +62,7 @@ impl Graph {
     /// # Errors
     ///
     /// [`GraphError`] where the search has no end within its bound, or the machine contradicts itself.
-    pub fn explore(model: &Turns, mut progress: impl FnMut(usize)) -> Result<Self, GraphError> {
+    pub fn explore(model: &ConnectionModel, mut progress: impl FnMut(usize)) -> Result<Self, GraphError> {
         let mut graph = Self { states: IndexSet::new(), edges: Vec::new(), discovered_by: vec![u32::MAX] };
         graph.states.insert(model.initial());
         let mut at = 0;
@@ -95,13 +95,13 @@ impl Graph {
 
     /// The first state, in breadth-first order, that breaks the promise: no other one is nearer.
     #[must_use]
-    pub fn first_breach(&self, model: &Turns, promise: &Promise) -> Option<NodeIndex> {
+    pub fn first_breach(&self, model: &ConnectionModel, promise: &Promise) -> Option<NodeIndex> {
         self.states.iter().position(|world| !promise.holds(&model.messages, world)).map(index)
     }
 
     /// The shortest way from the initial state to a state.
     #[must_use]
-    pub fn path_to(&self, model: &Turns, state: NodeIndex) -> Vec<Move> {
+    pub fn path_to(&self, model: &ConnectionModel, state: NodeIndex) -> Vec<Move> {
         let mut moves = Vec::new();
         let mut at = state;
         while at != 0 {
@@ -115,7 +115,7 @@ impl Graph {
 
     /// The move of an edge, found again among the moves of its first state.
     #[must_use]
-    pub fn action(&self, model: &Turns, edge: &Edge) -> Move {
+    pub fn action(&self, model: &ConnectionModel, edge: &Edge) -> Move {
         model
             .moves(&self.states[edge.from as usize])
             .into_iter()

@@ -5,26 +5,27 @@
 //! message has met, so that the promises can be told from the state alone.
 //!
 //! - [`Configuration`]: which messages the client sends; one file of specs/DOMAIN each.
-//! - [`Turns`]: the model of the domain turns. Its graph is explored twice, by [`Graph::explore`], which keeps every
-//!   state and is the judge, and by stateright.
+//! - [`ConnectionModel`]: the model of the domains turns and barrier. Its graph is explored twice, by [`Graph::explore`],
+//!   which keeps every state and is the judge, and by stateright.
 //! - [`promises`]: one predicate a promise.
 //! - [`liveness`]: what must happen in the end, on the exact graph.
 //! - [`trace`]: the same machine and the same promises over what a running program recorded.
 //! - [`Counterexample`]: a path to a broken promise, as a file.
 
 mod configuration;
+mod connection;
 mod counterexample;
 mod graph;
 pub mod liveness;
 mod message;
 pub mod promises;
 pub mod trace;
-mod turns;
+
 mod world;
 
 pub use configuration::{Configuration, ConfigurationError, Expectation, Value};
+pub use connection::ConnectionModel;
 pub use counterexample::{Counterexample, CounterexampleError, CounterexampleStep};
 pub use graph::{Edge, Graph, GraphError, NodeIndex};
 pub use message::{Kind, Message};
-pub use turns::Turns;
-pub use world::{Fate, Move, Said, World};
+pub use world::{Breaches, Call, Fate, Move, OpenCall, Said, World};

@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use petgraph::{algo::tarjan_scc, graph::DiGraph};
 
 use crate::{
+    connection::ConnectionModel,
     graph::{Graph, NodeIndex},
     promises::{Check, Promise, View},
-    turns::Turns,
 };
 
 /// A run that never keeps a promise.
@@ -27,7 +27,7 @@ pub struct Stuck {
 
 /// Finds a run that breaks the promise; the one whose last stretch begins nearest to the initial state.
 #[must_use]
-pub fn first_breach(graph: &Graph, model: &Turns, promise: &Promise) -> Option<Stuck> {
+pub fn first_breach(graph: &Graph, model: &ConnectionModel, promise: &Promise) -> Option<Stuck> {
     let Check::Eventually { when, then } = promise.check else { return None };
     (0..model.messages.len())
         .filter_map(|message| {

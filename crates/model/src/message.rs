@@ -1,4 +1,4 @@
-//! The messages that a client sends.
+//! The messages that the peer sends, and the calls that somebody outside of any handler makes.
 
 use lastword_core::{RequestId, SessionId, Step};
 
@@ -19,6 +19,8 @@ pub enum Kind {
     Notification,
     /// The end of input.
     InputEnd,
+    /// No message of the peer, but a call to it from outside of any handler.
+    Call,
 }
 
 /// A message, and what the handler that it meets may do.
@@ -38,10 +40,12 @@ pub struct Message {
     pub fails: bool,
     /// Its handler calls the peer once, which answers only when the requests with these message numbers are answered.
     pub waits: Option<Vec<usize>>,
+    /// Whoever calls may give up.
+    pub drops: bool,
 }
 
 impl Message {
-    /// The message of an arrival, as a trace tells it; none where the step is no arrival of a message.
+    /// The message that begins with a step, as a trace tells it; none where the step is no such beginning.
     #[must_use]
     pub fn of(step: &Step) -> Option<Self> {
         let (kind, id, session, target) = match step {
@@ -52,15 +56,17 @@ impl Message {
             Step::NotificationArrived => (Kind::Notification, None, None, None),
             Step::RequestCancelArrived { id } => (Kind::RequestCancel, None, None, Some(id)),
             Step::InputEnded => (Kind::InputEnd, None, None, None),
+            Step::Called { by: None } => (Kind::Call, None, None, None),
             _ => return None,
         };
         let [id, target] = [id, target].map(Option::<&RequestId>::cloned);
-        Some(Self { kind, id, session: session.cloned(), target, deaf: false, fails: false, waits: None })
+        let session = session.cloned();
+        Some(Self { kind, id, session, target, deaf: false, fails: false, waits: None, drops: false })
     }
 
-    /// The step of its arrival: the inverse of [`Message::of`].
+    /// The step with which it begins: the inverse of [`Message::of`].
     #[must_use]
-    pub fn arrival(&self) -> Step {
+    pub fn beginning(&self) -> Step {
         let id = || self.id.clone().unwrap_or_else(|| RequestId::from(0));
         let session = || self.session.clone().unwrap_or_else(|| SessionId::from(""));
         match self.kind {
@@ -73,7 +79,14 @@ impl Message {
             Kind::Request => Step::RequestArrived { id: id() },
             Kind::Notification => Step::NotificationArrived,
             Kind::InputEnd => Step::InputEnded,
+            Kind::Call => Step::Called { by: None },
         }
+    }
+
+    /// Whether its handler stands in the queue of notifications.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        matches!(self.kind, Kind::Notification | Kind::CancelNotification)
     }
 
     /// Whether it gets a response.

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::{
     message::{Kind, Message},
-    world::{Said, World},
+    world::{Breaches, Call, Said, World},
 };
 
 /// A promise and how it is told from a state.
@@ -96,18 +96,49 @@ pub const TURNS: &[Promise] = &[
     Promise { name: "EveryPromptIsAnswered", check: Check::Eventually { when: is_owed_an_answer, then: is_answered } },
 ];
 
+/// The promises of the domain barrier.
+pub const BARRIER: &[Promise] = &[
+    Promise { name: "NotificationsInOrder", check: Check::Always(notifications_in_order) },
+    Promise { name: "ResponseAfterEarlierNotifications", check: Check::Always(|view| !view.breaches().response_early) },
+    Promise {
+        name: "ResponseBeforeLaterNotifications",
+        check: Check::Always(|view| !view.breaches().caller_overtaken),
+    },
+    Promise { name: "RequestAfterEarlierNotifications", check: Check::Always(|view| !view.breaches().request_early) },
+    Promise { name: "PeerWaitReleases", check: Check::Eventually { when: waits_for_peer, then: is_answered_by_peer } },
+    Promise { name: "EveryNotificationIsHandled", check: Check::Eventually { when: is_taken_in, then: is_handled } },
+    Promise { name: "NoSilentDrop", check: Check::Always(no_silent_drop) },
+    Promise { name: "FullQueueWaits", check: Check::Always(full_queue_waits) },
+    Promise { name: "DrainedAtClose", check: Check::Eventually { when: is_left_at_close, then: is_handled } },
+    Promise { name: "CallersLearnOfClose", check: Check::Always(callers_learn_of_close) },
+];
+
 /// The promises of a domain.
 #[must_use]
 pub fn of_domain(domain: &str) -> &'static [Promise] {
     match domain {
         "turns" => TURNS,
+        "barrier" => BARRIER,
         _ => &[],
     }
+}
+
+/// The promises of all domains of a connection.
+pub fn all() -> impl Iterator<Item = &'static Promise> {
+    TURNS.iter().chain(BARRIER)
 }
 
 impl<'a> View<'a> {
     fn numbers(self, which: impl Fn(&Message) -> bool + 'a) -> impl Iterator<Item = usize> + 'a {
         (0..self.messages.len()).filter(move |number| which(&self.messages[*number]))
+    }
+
+    fn breaches(self) -> Breaches {
+        self.world.breaches
+    }
+
+    fn notifications(self) -> impl Iterator<Item = usize> + 'a {
+        self.numbers(Message::is_queued)
     }
 
     fn prompts(self) -> impl Iterator<Item = usize> + 'a {
@@ -219,7 +250,6 @@ fn nothing_lingers(view: View<'_>) -> bool {
     let in_flight = core.requests_in_flight() + core.notifications_queued();
     core.requests_in_flight() <= core.limits().requests_in_flight_max
         && core.size() <= 3 * in_flight + 2 * core.calls().count()
-        && (in_flight > 0 || core.size() == core.calls().count())
 }
 
 /// A deaf handler that nothing ends may run for ever; every other prompt must be answered.
@@ -231,4 +261,47 @@ fn is_owed_an_answer(view: View<'_>, number: usize) -> bool {
 
 fn is_answered(view: View<'_>, number: usize) -> bool {
     view.world.fates[number].said.is_some()
+}
+
+/// No handler runs while that of an earlier notification has not returned.
+fn notifications_in_order(view: View<'_>) -> bool {
+    let runs =
+        |number: &usize| view.world.fates[*number].arrival.is_some_and(|arrival| view.world.core.is_running(arrival));
+    view.notifications().filter(runs).all(|running| {
+        view.notifications().all(|earlier| !view.world.is_before(earlier, running) || view.world.is_done(earlier))
+    })
+}
+
+fn waits_for_peer(view: View<'_>, number: usize) -> bool {
+    view.messages[number].is_queued() && view.world.fates[number].call != Call::None
+}
+
+fn is_answered_by_peer(view: View<'_>, number: usize) -> bool {
+    view.world.fates[number].call == Call::Over
+}
+
+fn is_taken_in(view: View<'_>, number: usize) -> bool {
+    view.messages[number].is_queued() && view.world.fates[number].arrival.is_some()
+}
+
+fn is_left_at_close(view: View<'_>, number: usize) -> bool {
+    is_taken_in(view, number) && view.world.core.has_input_ended()
+}
+
+fn is_handled(view: View<'_>, number: usize) -> bool {
+    view.world.fates[number].ran && view.world.is_done(number)
+}
+
+fn no_silent_drop(view: View<'_>) -> bool {
+    view.numbers(|_| true).all(|number| !view.world.is_dropped(view.messages, number))
+}
+
+fn full_queue_waits(view: View<'_>) -> bool {
+    let core = &view.world.core;
+    !view.breaches().closed_early && core.notifications_queued() <= core.limits().notifications_stuck_max
+}
+
+fn callers_learn_of_close(view: View<'_>) -> bool {
+    let core = &view.world.core;
+    !core.has_input_ended() || !core.calls().any(|(call, _)| core.awaits_response(call))
 }

@@ -165,14 +165,18 @@ impl Checked {
 pub struct Witness {
     messages: Vec<Message>,
     world: World,
-    promises: &'static [Promise],
+    promises: Vec<&'static Promise>,
 }
 
 impl Witness {
     /// A connection on which nothing has happened.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { messages: Vec::new(), world: World::new(Connection::new(limits), 0), promises: promises::TURNS }
+        Self {
+            messages: Vec::new(),
+            world: World::new(Connection::new(limits), 0),
+            promises: promises::all().collect(),
+        }
     }
 
     /// Takes a recorded step.
@@ -221,15 +225,15 @@ impl Witness {
         }
     }
 
-    /// The message that a step of a task is about. A call from outside of any handler is about none: it changes nothing
-    /// that a promise looks at, so that any message may stand for it.
+    /// The message that a step of a task is about; of a call that outlived its handler, none.
     fn message_of(&self, step: &Step) -> usize {
         let arrival = match step {
             Step::Started(arrival) | Step::Returned(arrival, _) | Step::GraceOver(arrival) => Some(*arrival),
             Step::Called { by } => *by,
-            Step::ResponseArrived { call } | Step::CallDropped { call } => {
-                self.world.core.calls().find(|(open, _)| open == call).and_then(|(_, by)| by)
-            }
+            Step::ResponseArrived { call }
+            | Step::CallDropped { call }
+            | Step::Resumed { call }
+            | Step::ResumeOver { call } => return self.world.caller(*call).unwrap_or(usize::MAX),
             _ => None,
         };
         arrival.and_then(|arrival| self.world.message_of(arrival)).unwrap_or(usize::MAX)
@@ -242,7 +246,7 @@ impl Witness {
     /// again, which [`Witness::judge`] sees. And whoever else should have ended a message that is in flight arrived when it
     /// had been ended, or the promise was broken then.
     fn forget(&mut self) {
-        let in_flight: Vec<usize> = (0..self.messages.len()).filter(|message| !self.world.is_done(*message)).collect();
+        let in_flight: Vec<usize> = (0..self.messages.len()).filter(|message| !self.world.is_past(*message)).collect();
         let ended_by = |message: &usize| (self.world.fates[*message].ended_by as usize).checked_sub(1);
         let mut kept: Vec<usize> = in_flight.iter().copied().chain(in_flight.iter().filter_map(ended_by)).collect();
         kept.sort_unstable();
@@ -263,6 +267,10 @@ impl Witness {
             fate
         });
         self.world.fates = fates.collect();
+        for call in self.world.calls.values_mut() {
+            // A call may outlive the handler that made it.
+            call.message = kept.binary_search(&call.message).unwrap_or(usize::MAX);
+        }
         self.messages = kept.iter().map(|message| self.messages[*message].clone()).collect();
     }
 }

@@ -1,6 +1,8 @@
 //! A state of the model: the real machine, and what each message has met.
 
-use lastword_core::{Answer, Arrival, Connection, Effect, NotOwed, Outcome, Stage, Step};
+use std::collections::BTreeMap;
+
+use lastword_core::{Answer, Arrival, CallId, Connection, Effect, NotOwed, Outcome, Stage, Step};
 
 use crate::message::{Kind, Message};
 
@@ -48,8 +50,48 @@ pub struct Fate {
     pub responses: u8,
     /// A response to it did not carry the id exactly as it came.
     pub misaddressed: bool,
-    /// Its handler has called the peer.
-    pub called: bool,
+    /// How far its call to the peer has come, the last one where there are several.
+    pub call: Call,
+    /// Where it is a notification: its handler ran.
+    pub ran: bool,
+}
+
+/// How far a call to the peer has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    /// There is none.
+    #[default]
+    None,
+    /// The peer has not answered.
+    Waiting,
+    /// It has, and the response waits for its place.
+    Kept,
+    /// The response was given, and the caller has not resumed.
+    Given,
+    /// The caller has resumed, has given up, has learned that the peer is gone, or is not waited for any more.
+    Over,
+}
+
+/// A call that is not over.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpenCall {
+    /// The message whose handler made it, or which is the call.
+    pub message: usize,
+    /// The place of the last message that had arrived before the response, once that is there.
+    pub after: Option<u32>,
+}
+
+/// What has happened that no state shows any more, and that a promise forbids.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Breaches {
+    /// A response was given before a notification that had arrived before it was handled.
+    pub response_early: bool,
+    /// A request started before a notification that had arrived before it was handled.
+    pub request_early: bool,
+    /// A notification's handler started before a caller whose response had arrived before it resumed.
+    pub caller_overtaken: bool,
+    /// The connection was closed although the reader could have waited.
+    pub closed_early: bool,
 }
 
 /// A state of the model.
@@ -59,13 +101,18 @@ pub struct World {
     pub core: Connection,
     /// What each message has met, by message.
     pub fates: Vec<Fate>,
+    /// The calls that are not over.
+    pub calls: BTreeMap<CallId, OpenCall>,
+    /// What should not have happened.
+    pub breaches: Breaches,
 }
 
 impl World {
     /// A world in which nothing has happened.
     #[must_use]
     pub fn new(core: Connection, messages: usize) -> Self {
-        Self { core, fates: vec![Fate::default(); messages] }
+        let fates = vec![Fate::default(); messages];
+        Self { core, fates, calls: BTreeMap::new(), breaches: Breaches::default() }
     }
 
     /// Lets the machine take the step, and remembers what that means for each message.
@@ -82,18 +129,37 @@ impl World {
     /// Remembers what a step that the machine in `core` has just taken means for each message.
     pub fn observe(&mut self, messages: &[Message], action: &Move, effects: &[Effect]) {
         if action.step.is_arrival() && !matches!(action.step, Step::ResponseArrived { .. }) {
-            let place = self.fates.iter().map(|fate| fate.at).max().unwrap_or(0) + 1;
-            self.fates[action.message].at = place;
+            self.fates[action.message].at = self.last_place() + 1;
         }
         if let (Step::Called { .. }, Some(fate)) = (&action.step, self.fates.get_mut(action.message)) {
-            fate.called = true;
+            fate.call = Call::Over;
+        }
+        if let Step::ResponseArrived { call } = &action.step {
+            let last = self.last_place();
+            if let Some(open) = self.calls.get_mut(call) {
+                open.after = Some(last);
+            }
         }
         let number = u32::try_from(action.message.wrapping_add(1)).expect("messages are few");
+        // Of the calls first: what starts after them in the same step is to find the callers as they are now.
+        for effect in effects {
+            match effect {
+                Effect::Call(call) => {
+                    self.calls.insert(*call, OpenCall { message: action.message, after: None });
+                }
+                Effect::Resume(call) => self.given(*call),
+                _ => {}
+            }
+        }
+        self.forget_calls();
         for effect in effects {
             match effect {
                 Effect::Accept(arrival) => self.fates[action.message].arrival = Some(*arrival),
+                Effect::Start(arrival) => self.starting(messages, *arrival),
+                Effect::Close(_) => self.breaches.closed_early |= !self.core.waits_for_peer(),
                 Effect::Run(arrival) => {
                     if let Some(message) = self.message_of(*arrival) {
+                        self.fates[message].ran = messages[message].is_queued();
                         self.fates[message].late = self.ender_of(messages, message).map_or(0, |ender| ender + 1);
                     }
                 }
@@ -133,6 +199,59 @@ impl World {
         }
     }
 
+    /// The place of the last message that arrived, as far as anything here tells it.
+    fn last_place(&self) -> u32 {
+        let places = self.fates.iter().map(|fate| fate.at);
+        places.chain(self.calls.values().filter_map(|call| call.after)).max().unwrap_or(0)
+    }
+
+    /// A caller gets its response. Whoever runs first in the queue may have its own at once.
+    fn given(&mut self, call: CallId) {
+        let Some(OpenCall { message, after: Some(after) }) = self.calls.get(&call).cloned() else { return };
+        let is_own = |earlier: Arrival| self.fates.get(message).is_some_and(|fate| fate.arrival == Some(earlier));
+        let behind = self.first_unhandled().is_some_and(|(first, place)| place <= after && !is_own(first));
+        self.breaches.response_early |= behind && !self.core.waits_for_peer();
+    }
+
+    /// The task of a message starts.
+    fn starting(&mut self, messages: &[Message], arrival: Arrival) {
+        let Some(message) = self.message_of(arrival) else { return };
+        let place = self.fates[message].at;
+        if messages[message].is_queued() {
+            self.breaches.caller_overtaken |=
+                self.calls.values().any(|call| call.after.is_some_and(|after| after < place));
+        } else {
+            let behind = self.first_unhandled().is_some_and(|(_, first)| first < place);
+            self.breaches.request_early |= behind && !self.core.waits_for_peer();
+        }
+    }
+
+    /// The first notification whose handler has not returned, and its place.
+    fn first_unhandled(&self) -> Option<(Arrival, u32)> {
+        let first = self.core.first_notification()?;
+        Some((first, self.fates[self.message_of(first)?].at))
+    }
+
+    /// Keeps what the machine keeps of the calls.
+    fn forget_calls(&mut self) {
+        let core = &self.core;
+        self.calls.retain(|call, open| {
+            let now = if core.awaits_response(*call) {
+                Call::Waiting
+            } else if core.is_given(*call) {
+                Call::Given
+            } else if core.is_open(*call) {
+                Call::Kept
+            } else {
+                Call::Over
+            };
+            if let Some(fate) = self.fates.get_mut(open.message) {
+                fate.call = now;
+            }
+            now != Call::Over
+        });
+    }
+
     /// How far the handler of a message has come, in the words of the specification.
     #[must_use]
     pub fn task(&self, message: usize) -> &'static str {
@@ -149,7 +268,7 @@ impl World {
         }
     }
 
-    /// Whether the handler of a message waits for the peer.
+    /// Whether the handler of a message waits for a call of its own.
     #[must_use]
     pub fn calls(&self, message: usize) -> bool {
         let arrival = self.fates[message].arrival;
@@ -181,6 +300,30 @@ impl World {
         self.fates.iter().position(|fate| fate.arrival == Some(arrival))
     }
 
+    /// Whether nothing of a message is left: its handler and its response, or its call, are over.
+    #[must_use]
+    pub fn is_past(&self, message: usize) -> bool {
+        self.is_done(message) || (self.fates[message].at == 0 && self.fates[message].call == Call::Over)
+    }
+
+    /// Whether a message was read and is gone, without a handler that ran, an answer, or a closed connection that says why.
+    #[must_use]
+    pub fn is_dropped(&self, messages: &[Message], message: usize) -> bool {
+        let fate = &self.fates[message];
+        let is_accounted_for = if messages[message].is_queued() {
+            fate.ran || (fate.arrival.is_none() && self.core.is_closed())
+        } else {
+            !messages[message].is_request() || fate.said.is_some()
+        };
+        self.is_done(message) && !is_accounted_for
+    }
+
+    /// The message that a call belongs to.
+    #[must_use]
+    pub fn caller(&self, call: CallId) -> Option<usize> {
+        self.calls.get(&call).map(|open| open.message)
+    }
+
     /// The first message that arrived after this one and ends it, by what the protocol says.
     fn ender_of(&self, messages: &[Message], ended: usize) -> Option<u32> {
         let target = &messages[ended];
@@ -200,6 +343,6 @@ fn must_end(earlier: &Message, later: &Message) -> bool {
         }
         Kind::RequestCancel => later.target.is_some() && earlier.id == later.target,
         Kind::InputEnd => earlier.is_prompt(),
-        Kind::Request | Kind::Notification => false,
+        Kind::Request | Kind::Notification | Kind::Call => false,
     }
 }

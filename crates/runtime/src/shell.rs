@@ -576,7 +576,7 @@ impl Drop for OpenCall {
 
 /// A notification waits for the caller of this call to resume. It does not wait for ever.
 async fn await_caller(shell: Arc<Shell>, call: CallId) {
-    let is_awaited = |state: &State| !state.closed && state.core.awaited_caller() == Some(call);
+    let is_awaited = |state: &State| !state.closed && state.core.is_awaited(call);
     let step = Step::ResumeOver { call };
     let over = async {
         if shell.is_gated() {
