@@ -40,18 +40,19 @@ const CASE_MAX: Duration = Duration::from_secs(60);
 const CASES_PER_LOOK: u32 = 100;
 
 /// The longest line that is taken in: short, so that longer ones are met.
-const LINE_BYTES_MAX: usize = 2048;
+const LINE_BYTES_MAX: usize = 8192;
 
 /// What each case ends with, so that it is seen that the connection goes on.
 const PROBE: &str = r#"{"jsonrpc":"2.0","id":"still there?","method":"_echo","params":"yes"}"#;
 
 /// One file a kind of line. A line that was found to fail belongs here too.
-const CORPUS: [&[u8]; 7] = [
+const CORPUS: [&[u8]; 8] = [
     include_bytes!("corpus/requests.ndjson"),
     include_bytes!("corpus/prompts.ndjson"),
     include_bytes!("corpus/notifications.ndjson"),
     include_bytes!("corpus/responses.ndjson"),
     include_bytes!("corpus/ids.ndjson"),
+    include_bytes!("corpus/limits.ndjson"),
     include_bytes!("corpus/bad-lines.ndjson"),
     include_bytes!("corpus/bytes.ndjson"),
 ];
@@ -126,7 +127,7 @@ fn piece() -> impl Strategy<Value = Piece> {
     prop_oneof![
         6 => (any::<Index>(), vec(change(), 0..4)).prop_map(|(line, changes)| Piece::Line(line, changes)),
         2 => (any::<[Index; 2]>(), any::<[Index; 2]>()).prop_map(|(lines, at)| Piece::Splice(lines, at)),
-        1 => (LINE_BYTES_MAX - 5..LINE_BYTES_MAX * 3).prop_map(Piece::Long),
+        1 => prop_oneof![LINE_BYTES_MAX - 2..LINE_BYTES_MAX + 3, LINE_BYTES_MAX..LINE_BYTES_MAX * 3].prop_map(Piece::Long),
         1 => vec(any::<u8>(), 0..60).prop_map(Piece::Bytes),
     ]
 }
