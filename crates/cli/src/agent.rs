@@ -26,11 +26,32 @@ use crate::stdio;
 
 /// Serve the reference agent on standard input and output.
 ///
-/// It runs the text of a prompt as a script. Steps are separated by spaces and run in order: `wait=MS` waits and ends at
-/// once when cancelled, `say=TEXT` says it, `updates=N` says N numbers, `permission` asks and says the outcome,
-/// `deaf=MS` waits and ignores every cancel, `fail` answers with an error, `panic` panics; any other word is echoed. The
-/// method `_lastword/echo` answers its parameters.
+/// It runs the text of a prompt as a script, word by word:
+///
+///     wait=MS          waits, and ends at once when the turn is cancelled
+///     say=TEXT         says TEXT, in one chunk
+///     updates=N        says the numbers 1 to N, in N chunks
+///     permission       asks for permission, and says the outcome
+///     deaf=MS          waits, and ignores every cancel
+///     fail, panic      answers with an error, panics
+///     any other word   is echoed, in one chunk
+///
+/// The method `_lastword/echo` answers its parameters.
+///
+/// By hand, one message a line:
+///
+///     $ lastword agent
+///     {"id":1,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}
+///     {"id":2,"method":"session/prompt","params":{"sessionId":"session-1","prompt":[{"type":"text","text":"hello"}]}}
+///
+/// In an editor that starts agents, with a trace to look at afterwards:
+///
+///     {"command": "lastword", "args": ["agent"], "env": {"LASTWORD_TRACE": "trace.ndjson"}}
+///
+/// Exit status: 0 the input ended and all of it was answered; 1 the connection ended in another way, which standard error
+/// says; 2 the arguments are wrong.
 #[derive(Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Options {
     /// How many requests may be in flight before a further one is refused
     #[arg(long, value_name = "N")]

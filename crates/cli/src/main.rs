@@ -1,15 +1,18 @@
 //! The program `lastword`.
 
 mod agent;
+mod completions;
 mod logs;
 mod stdio;
 mod trace;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 /// Tools around the Agent Client Protocol: a reference agent, and a checker of what a program recorded.
+///
+/// `lastword help COMMAND` is the page of a command.
 #[derive(Parser)]
 #[command(version)]
 struct Cli {
@@ -21,6 +24,7 @@ struct Cli {
 enum Command {
     Agent(agent::Options),
     Trace(trace::Options),
+    Completions(completions::Options),
 }
 
 fn main() -> ExitCode {
@@ -29,6 +33,10 @@ fn main() -> ExitCode {
         Command::Agent(options) => logs::install().and_then(|()| agent::run(&options)),
         // It records nothing: the file that LASTWORD_TRACE names may be the very one to check.
         Command::Trace(options) => return trace::run(&options),
+        Command::Completions(options) => {
+            completions::run(&options, Cli::command());
+            Ok(())
+        }
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -23,7 +23,13 @@ const REJECTED: u8 = 1;
 const NOT_CHECKED: u8 = 3;
 
 /// Work with traces: the steps of a running program, recorded with LASTWORD_TRACE=FILE.
+///
+/// Record what an agent does, and check it:
+///
+///     LASTWORD_TRACE=trace.ndjson lastword agent
+///     lastword trace check trace.ndjson
 #[derive(Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Options {
     #[command(subcommand)]
     command: Command,
@@ -40,9 +46,13 @@ enum Command {
 /// lead to the recorded state, and keep every promise. Says how many connections and steps were checked, or which line is the
 /// first one that is not right, and why.
 ///
-/// Exit status: 0 all of it is right; 1 a line is not right; 3 nothing was checked, since the file cannot be read or holds no
-/// step.
+///     lastword trace check trace.ndjson
+///     lastword trace check --json - < trace.ndjson
+///
+/// Exit status: 0 all of it is right; 1 a line is not right; 2 the arguments are wrong; 3 nothing was checked, since the file
+/// cannot be read or holds no step.
 #[derive(Args)]
+#[command(verbatim_doc_comment)]
 struct Check {
     /// The trace; `-` is standard input
     file: PathBuf,

@@ -1,6 +1,8 @@
 //! This crate's client with `lastword agent` as its child process. The agent's script decides how far a turn goes, and
 //! every wait has an end.
 
+mod bad_input;
+
 use std::{path::Path, process::Command, time::Duration};
 
 use lastword::{
