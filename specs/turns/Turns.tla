@@ -41,7 +41,10 @@ CONSTANTS
     Waits,               \* {n} or {n, m}: the handler of notification n calls the peer once, which
                          \* answers at any time, or only once its request m has been answered
     OneAtATime,          \* the client sends a prompt only when the ones before are answered
-    InFlightMax          \* how many requests may be in flight
+    InFlightMax,         \* how many requests may be in flight
+    Overlap              \* what becomes of a prompt that arrives while an older one of its session is in flight
+                         \* that nothing has ended: "replace" (it ends the older one), "queue" (it starts after
+                         \* those before it), "refuse" (it is refused, and nothing changes)
 
 (* Constants: the facts, each one a choice that some design made.           *)
 
@@ -138,17 +141,21 @@ EndedAnswer(E) == [k \in Messages |-> IF k \in E /\ task[k] = "held" THEN Said(k
 (* The tasks after everything that may start was started: the first         *)
 (* notification that is not handled; each request that no earlier           *)
 (* notification holds back; of prompts only one where no handler of its     *)
-(* session runs. (The old design lets turns run side by side.)              *)
-Settled(t, a) ==
+(* session runs, and in a queue the first one that nothing has ended.       *)
+(* (The old design lets turns run side by side.)                            *)
+SettledBy(t, a, e) ==
     LET waiting == {n \in QueuedOnes : a[n] > 0 /\ t[n] # "done"}
         first(n) == n \in waiting /\ \A k \in waiting : a[n] <= a[k]
         t1 == [m \in Messages |-> IF t[m] = "held" /\ first(m) THEN "starting" ELSE t[m]]
         opened(m) == \/ \A n \in waiting : a[m] < a[n]
                      \/ PeerWaitReleases /\ \E n \in waiting : t1[n] = "calling"
+        first_live(m) == \A p \in Prompts : SameSession(p, m) /\ 0 < a[p] /\ a[p] < a[m] => t1[p] = "done" \/ e[p] # 0
         free(m) == m \in Prompts /\ AtTheDoor =>
-                       \A p \in Prompts : SameSession(p, m) => t1[p] # "running"
+                       /\ \A p \in Prompts : SameSession(p, m) => t1[p] # "running"
+                       /\ Overlap = "queue" => first_live(m)
     IN  [m \in Messages |->
             IF t1[m] = "held" /\ m \in AnsweredOnes /\ opened(m) /\ free(m) THEN "starting" ELSE t1[m]]
+Settled(t, a) == SettledBy(t, a, endedBy)
 
 UnchangedRegistry == UNCHANGED <<registered, newest, marker>>
 
@@ -160,7 +167,7 @@ Arrive(m, E, stage, said) ==
     LET a == [at EXCEPT ![m] = Place]
         t == [EndedTask(task, E) EXCEPT ![m] = stage]
     IN  /\ at' = a
-        /\ task' = Settled(t, a)
+        /\ task' = SettledBy(t, a, EndedBy(E, m))
         /\ endedBy' = EndedBy(E, m)
         /\ answer' = [EndedAnswer(E) EXCEPT ![m] = said]
         /\ UnchangedRegistry
@@ -171,9 +178,13 @@ ArriveRequest(m, E) == IF Full THEN Arrive(m, E, "done", "refused") ELSE Arrive(
 
 OfSession(m) == {p \in Prompts : SameSession(p, m)}
 
+Busy(m) == Overlap = "refuse" /\ Live(OfSession(m)) # {}
+
 PromptArrived(m) ==
     /\ m \in Prompts /\ MayArrive(m)
-    /\ ArriveRequest(m, IF AtTheDoor /\ ~Full THEN Live(OfSession(m)) ELSE {})
+    /\ IF Busy(m)
+       THEN Arrive(m, {}, "done", "refused")
+       ELSE ArriveRequest(m, IF AtTheDoor /\ Overlap = "replace" /\ ~Full THEN Live(OfSession(m)) ELSE {})
     /\ UNCHANGED called
 
 CancelArrived(m) ==
@@ -205,7 +216,7 @@ InputEnded(m) ==
            t == [k \in Messages |-> IF task[k] = "calling" THEN "running" ELSE EndedTask(task, E)[k]]
            a == [at EXCEPT ![m] = Place]
        IN  /\ at' = a
-           /\ task' = Settled([t EXCEPT ![m] = "done"], a)
+           /\ task' = SettledBy([t EXCEPT ![m] = "done"], a, EndedBy(E, m))
            /\ endedBy' = EndedBy(E, m)
            /\ answer' = EndedAnswer(E)
     /\ UnchangedRegistry /\ UNCHANGED called
@@ -363,7 +374,8 @@ Ends(m) == Done(m) \/ endedBy[m] # 0 \/ (~AtTheDoor /\ task[m] \in {"held", "sta
 Before(m, k) == Arrived(m) /\ at[m] < at[k]
 
 NewerPromptSurvives == \A p \in Prompts : endedBy[p] \in Prompts => at[endedBy[p]] > at[p]
-OlderPromptEnds == \A p, q \in Prompts : SameSession(p, q) /\ Before(p, q) /\ Decided(q) => Ends(p)
+OlderPromptEnds == \A p, q \in Prompts : Overlap = "replace" /\ SameSession(p, q) /\ Before(p, q) /\ Decided(q) => Ends(p)
+OlderPromptFinishes == \A p \in Prompts : Overlap # "replace" => endedBy[p] \notin Prompts /\ \A q \in Prompts : SameSession(p, q) /\ Before(p, q) /\ Runs(q) => Ends(p)
 CancelReachesEarlierPrompts == \A p \in Prompts, c \in Cancels : SameSession(p, c) /\ Before(p, c) /\ Decided(c) => Ends(p)
 CancelSparesLaterPrompts == \A p \in Prompts : endedBy[p] \in Cancels => at[endedBy[p]] > at[p]
 RequestCancelHitsItsRequest == \A r \in Cancellers : (Before(Target(r), r) => Ends(Target(r))) /\ \A m \in Messages : endedBy[m] = r => m = Target(r)

@@ -243,6 +243,7 @@ impl Rig {
         options.requests_in_flight_max = limits.requests_in_flight_max;
         options.notifications_queued_max = limits.notifications_queued_max;
         options.notifications_stuck_max = limits.notifications_stuck_max;
+        options.overlap = limits.overlap;
         options.forced = limits.forced;
         let conductor = options.gated();
         let (ours, theirs) = tokio::io::duplex(PIPE_BYTES);

@@ -13,7 +13,7 @@ use crate::{
     id::{Arrival, CallId, RequestId, SessionId},
     requests::{Request, Requests, Stage},
     step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Reason, Refusal, Step},
-    turns::Turns,
+    turns::{Overlap, Turns},
 };
 
 /// The bounds of a connection.
@@ -29,6 +29,8 @@ pub struct Limits {
     /// How many may wait while the handler that runs waits for the peer: then the reader must read on, since only that can
     /// bring the response. A further one closes the connection with [`Reason::NotificationsStuck`].
     pub notifications_stuck_max: usize,
+    /// What becomes of a prompt that arrives while an older one of its session is in flight.
+    pub overlap: Overlap,
     /// The guard that a checker forces, if any.
     #[cfg(feature = "check")]
     pub forced: Option<crate::guard::Forced>,
@@ -43,6 +45,7 @@ impl Default for Limits {
             notifications_queued_max: 1024,
             // A long burst fits while a handler asks back, in some tens of megabytes.
             notifications_stuck_max: 65_536,
+            overlap: Overlap::default(),
             #[cfg(feature = "check")]
             forced: None,
         }
@@ -333,9 +336,20 @@ impl Connection {
     // What arrives.
 
     fn prompt_arrived(&mut self, id: RequestId, session: &SessionId, effects: &mut Effects) {
+        let overlap = self.limits.overlap;
+        if overlap == Overlap::Refuse && guard!(self.limits, "busy-session-refuses", self.turns.live(session).is_some())
+        {
+            let refusal = if self.requests.find(&id).is_some() { Refusal::IdInUse } else { Refusal::SessionBusy };
+            refuse(id, refusal, effects);
+            return;
+        }
         let Ok(prompt) = self.accept(id, Some(session.clone()), effects) else { return };
+        if overlap == Overlap::Queue && guard!(self.limits, "newer-prompt-waits", self.turns.live(session).is_some()) {
+            self.turns.wait(session, prompt);
+            return;
+        }
         if let Some(older) = self.turns.replace_live(session, prompt)
-            && guard!(self.limits, "older-prompt-ends", older < prompt)
+            && guard!(self.limits, "older-prompt-ends", overlap == Overlap::Replace && older < prompt)
         {
             self.end(older, Cause::NewerPrompt, effects);
         }
@@ -346,16 +360,17 @@ impl Connection {
         let cancel = Arrival(self.last + 1);
         match id {
             // A cancel gets through at the bound on requests in flight as well; only one whose id is taken does nothing.
-            Some(id) => match self.accept(id, None, effects) {
-                Ok(_) | Err(Refusal::TooManyInFlight) => {}
-                Err(Refusal::IdInUse) => return,
-            },
+            Some(id) => {
+                if self.accept(id, None, effects) == Err(Refusal::IdInUse) {
+                    return;
+                }
+            }
             None => self.notification_arrived(effects),
         }
-        if let Some(prompt) = self.turns.live(session)
-            && guard!(self.limits, "cancel-ends-earlier-prompts", prompt < cancel)
-        {
-            self.end(prompt, Cause::Cancel, effects);
+        for prompt in self.turns.unended(session) {
+            if guard!(self.limits, "cancel-ends-earlier-prompts", prompt < cancel) {
+                self.end(prompt, Cause::Cancel, effects);
+            }
         }
     }
 
@@ -374,7 +389,14 @@ impl Connection {
         if let Some(request) = self.requests.find(id)
             && guard!(self.limits, "request-cancel-finds-its-request", self.requests.get(request).is_some())
         {
+            let session = self.requests.get(request).and_then(|request| request.prompt.clone());
             self.end(request, Cause::RequestCancel, effects);
+            // It may have been held, and a later one of its session may wait for it.
+            if let Some(session) = session
+                && self.limits.overlap == Overlap::Queue
+            {
+                self.next_turn(&session, effects);
+            }
         }
     }
 
@@ -534,7 +556,12 @@ impl Connection {
         let Some(request) = self.requests.remove(arrival) else { return };
         let Some(session) = request.prompt else { return };
         self.turns.leave(&session, arrival, &self.limits);
-        if let Some(next) = self.turns.live(&session)
+        self.next_turn(&session, effects);
+    }
+
+    /// Admits the prompt whose turn it is in a session, where it is held.
+    fn next_turn(&mut self, session: &SessionId, effects: &mut Effects) {
+        if let Some(next) = self.turns.live(session)
             && guard!(self.limits, "next-turn-starts", self.stage(next) == Some(Stage::Held))
         {
             self.admit(next, effects);

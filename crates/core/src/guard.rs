@@ -34,8 +34,9 @@ pub struct Forced {
 
 /// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
 #[cfg(feature = "check")]
-pub const GUARDS: [&str; 20] = [
+pub const GUARDS: [&str; 22] = [
     "answered-at-once-only-while-held",
+    "busy-session-refuses",
     "callers-learn-of-close",
     "cancel-ends-earlier-prompts",
     "clean-up-own-entry-only",
@@ -47,6 +48,7 @@ pub const GUARDS: [&str; 20] = [
     "in-flight-bound",
     "late-caller-releases",
     "later-notification-waits-for-caller",
+    "newer-prompt-waits",
     "next-turn-starts",
     "older-prompt-ends",
     "one-turn-at-a-time",

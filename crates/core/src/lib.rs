@@ -43,3 +43,4 @@ pub use guard::{Forced, GUARDS};
 pub use id::{Arrival, CallId, IdError, REQUEST_ID_BYTES_MAX, RequestId, SessionId};
 pub use requests::Stage;
 pub use step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Reason, Refusal, Step};
+pub use turns::Overlap;

@@ -213,6 +213,8 @@ pub enum Refusal {
     IdInUse,
     /// As many requests as [`crate::Limits::requests_in_flight_max`] are in flight.
     TooManyInFlight,
+    /// A prompt of its session is in flight, and prompts are not to overlap: [`crate::Overlap::Refuse`].
+    SessionBusy,
 }
 
 /// A step that nothing owes: whoever drives the machine broke its law. The state is unchanged.

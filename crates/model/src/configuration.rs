@@ -7,6 +7,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use lastword_core::Overlap;
+
 /// A value of a constant, in the part of TLA+ that a .cfg may hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
@@ -212,6 +214,16 @@ impl Configuration {
         match self.constant(name, "a number")? {
             Value::Number(value) => Ok(*value),
             _ => Err(self.wrong(name, "a number")),
+        }
+    }
+
+    pub(crate) fn overlap(&self, name: &str) -> Result<Overlap, ConfigurationError> {
+        let expected = "\"replace\", \"queue\" or \"refuse\"";
+        match self.constant(name, expected)? {
+            Value::Text(text) if text == "replace" => Ok(Overlap::Replace),
+            Value::Text(text) if text == "queue" => Ok(Overlap::Queue),
+            Value::Text(text) if text == "refuse" => Ok(Overlap::Refuse),
+            _ => Err(self.wrong(name, expected)),
         }
     }
 

@@ -102,7 +102,10 @@ impl ConnectionModel {
         }
         let domain = if configuration.domain == "barrier" { Domain::Barrier } else { Domain::Turns };
         match domain {
-            Domain::Turns => limits.requests_in_flight_max = configuration.number("InFlightMax")?,
+            Domain::Turns => {
+                limits.requests_in_flight_max = configuration.number("InFlightMax")?;
+                limits.overlap = configuration.overlap("Overlap")?;
+            }
             Domain::Barrier => {
                 limits.notifications_queued_max = configuration.number("QueueMax")?;
                 limits.notifications_stuck_max = configuration.number("StuckMax")?;
@@ -136,6 +139,7 @@ impl ConnectionModel {
         limits.requests_in_flight_max = self.limits.requests_in_flight_max;
         limits.notifications_queued_max = self.limits.notifications_queued_max;
         limits.notifications_stuck_max = self.limits.notifications_stuck_max;
+        limits.overlap = self.limits.overlap;
         Self { limits, ..self.clone() }
     }
 

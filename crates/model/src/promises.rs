@@ -3,7 +3,7 @@
 //! A promise has one row in specs/promises.toml (its name, its statement, who keeps it), one predicate here, and one line
 //! in the specification of its domain. `check.sh` fails where one of the three is missing.
 
-use lastword_core::Stage;
+use lastword_core::{Overlap, Stage};
 use serde::Deserialize;
 
 use crate::{
@@ -86,6 +86,7 @@ pub fn rows(text: &str) -> Result<Vec<Row>, toml::de::Error> {
 pub const TURNS: &[Promise] = &[
     Promise { name: "NewerPromptSurvives", check: Check::Always(newer_prompt_survives) },
     Promise { name: "OlderPromptEnds", check: Check::Always(older_prompt_ends) },
+    Promise { name: "OlderPromptFinishes", check: Check::Always(older_prompt_finishes) },
     Promise { name: "CancelReachesEarlierPrompts", check: Check::Always(cancel_reaches_earlier_prompts) },
     Promise { name: "CancelSparesLaterPrompts", check: Check::Always(cancel_spares_later_prompts) },
     Promise { name: "RequestCancelHitsItsRequest", check: Check::Always(request_cancel_hits_its_request) },
@@ -145,6 +146,14 @@ impl<'a> View<'a> {
         self.numbers(Message::is_prompt)
     }
 
+    fn overlap(self) -> Overlap {
+        self.world.core.limits().overlap
+    }
+
+    fn runs(self, number: usize) -> bool {
+        self.world.fates[number].arrival.is_some_and(|arrival| self.world.core.is_running(arrival))
+    }
+
     fn same_session(self, one: usize, other: usize) -> bool {
         self.messages[one].session == self.messages[other].session
     }
@@ -192,7 +201,19 @@ fn newer_prompt_survives(view: View<'_>) -> bool {
 }
 
 fn older_prompt_ends(view: View<'_>) -> bool {
-    view.reaches_earlier_prompts(Message::is_prompt)
+    view.overlap() != Overlap::Replace || view.reaches_earlier_prompts(Message::is_prompt)
+}
+
+fn older_prompt_finishes(view: View<'_>) -> bool {
+    let is_live = |prompt: usize| !view.world.is_done(prompt) && view.ended_by(prompt).is_none();
+    view.overlap() == Overlap::Replace
+        || view.prompts().all(|prompt| {
+            let ended_by_newer = view.ended_by(prompt).is_some_and(|ender| view.messages[ender].is_prompt());
+            let overtaken = view.prompts().any(|newer| {
+                view.same_session(prompt, newer) && view.world.is_before(prompt, newer) && view.runs(newer)
+            });
+            !(ended_by_newer || is_live(prompt) && overtaken)
+        })
 }
 
 fn cancel_reaches_earlier_prompts(view: View<'_>) -> bool {
@@ -223,8 +244,7 @@ fn request_cancel_hits_its_request(view: View<'_>) -> bool {
 }
 
 fn one_turn_at_a_time(view: View<'_>) -> bool {
-    let runs =
-        |prompt: &usize| view.world.fates[*prompt].arrival.is_some_and(|arrival| view.world.core.is_running(arrival));
+    let runs = |prompt: &usize| view.runs(*prompt);
     view.prompts()
         .filter(runs)
         .all(|one| view.prompts().filter(runs).all(|other| one == other || !view.same_session(one, other)))

@@ -4,7 +4,7 @@
 //! which the machine took them:
 //!
 //! ```json
-//! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024,"notifications_stuck_max":65536}}
+//! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024,"notifications_stuck_max":65536,"overlap":"replace"}}
 //! {"connection":1,"step":{"Started":1},"effects":[{"Run":1}],"digest":"0123456789abcdef"}
 //! ```
 //!
@@ -14,7 +14,7 @@
 
 use std::{collections::BTreeMap, io::BufRead};
 
-use lastword_core::{Answer, Connection, Effect, Limits, Refusal, Step};
+use lastword_core::{Answer, Connection, Effect, Limits, Overlap, Refusal, Step};
 use serde::Deserialize;
 
 use crate::{
@@ -106,6 +106,9 @@ struct RecordedLimits {
     requests_in_flight_max: usize,
     notifications_queued_max: usize,
     notifications_stuck_max: usize,
+    /// Without it, as in traces of the time before there was a choice, a newer prompt replaces the older one.
+    #[serde(default)]
+    overlap: Overlap,
 }
 
 /// Reads a trace to its end.
@@ -144,6 +147,7 @@ impl Checked {
                 limits.requests_in_flight_max = recorded.requests_in_flight_max;
                 limits.notifications_queued_max = recorded.notifications_queued_max;
                 limits.notifications_stuck_max = recorded.notifications_stuck_max;
+                limits.overlap = recorded.overlap;
                 if self.connections.insert(connection, Witness::new(limits)).is_some() {
                     return Err(Problem::OpenedTwice(connection));
                 }

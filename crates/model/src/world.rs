@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use lastword_core::{Answer, Arrival, CallId, Connection, Effect, NotOwed, Outcome, Stage, Step};
+use lastword_core::{Answer, Arrival, CallId, Connection, Effect, NotOwed, Outcome, Overlap, Stage, Step};
 
 use crate::message::{Kind, Message};
 
@@ -329,6 +329,7 @@ impl World {
         let target = &messages[ended];
         (0..messages.len())
             .filter(|ender| self.is_before(ended, *ender) && must_end(target, &messages[*ender]))
+            .filter(|ender| !messages[*ender].is_prompt() || self.core.limits().overlap == Overlap::Replace)
             .filter(|ender| !(messages[*ender].is_prompt() && self.is_refused(*ender)))
             .min_by_key(|ender| self.fates[*ender].at)
             .and_then(|ender| u32::try_from(ender).ok())

@@ -36,8 +36,8 @@ pub use client::{Client, ClientContext};
 pub use connect::connect;
 pub use error::{CallError, Exit, ServeError};
 pub use handle::{AgentHandle, ClientHandle};
-pub use lastword_core::Cause;
-pub use options::{Options, TOO_MANY_IN_FLIGHT};
+pub use lastword_core::{Cause, Overlap};
+pub use options::{Options, SESSION_BUSY, TOO_MANY_IN_FLIGHT};
 #[cfg(unix)]
 pub use process::{AgentProcess, Ended, ProcessOptions, SpawnError};
 pub use serve::serve_agent;

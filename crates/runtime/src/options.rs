@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lastword_core::Overlap;
+
 /// The bounds and times of a connection. Take the default and change what you need:
 ///
 /// ```
@@ -24,6 +26,9 @@ pub struct Options {
     /// future is polled needs none of it; one that is not polled, say while its task waits for that very notification, must
     /// not hold it back for ever.
     pub resume_max: Duration,
+    /// What becomes of a prompt that arrives while an older one of its session is in flight: it replaces the older one, which
+    /// ends. It may also wait for its turn, or be refused with [`SESSION_BUSY`].
+    pub overlap: Overlap,
     /// How long the handler of an ended request may go on before it is dropped: 3 s. Long enough to stop a child process,
     /// short enough that the next turn of the session is not held up for long, and shorter than [`Options::drain_max`], so
     /// that at end of input a deaf handler's request is still answered.
@@ -49,6 +54,10 @@ pub struct Options {
 /// the range to implementations; other protocols use this one for a limit that was exceeded, and ACP uses it for nothing.
 pub const TOO_MANY_IN_FLIGHT: i32 = -32005;
 
+/// The error code of a prompt that is refused because one of its session is in flight, see [`Options::overlap`]. It is in the
+/// range that JSON-RPC leaves to implementations, and ACP uses it for nothing.
+pub const SESSION_BUSY: i32 = -32006;
+
 impl Default for Options {
     fn default() -> Self {
         let limits = lastword_core::Limits::default();
@@ -57,6 +66,7 @@ impl Default for Options {
             notifications_queued_max: limits.notifications_queued_max,
             notifications_stuck_max: limits.notifications_stuck_max,
             resume_max: Duration::from_secs(1),
+            overlap: limits.overlap,
             grace: Duration::from_secs(3),
             line_bytes_max: 64 << 20,
             out_bytes_max: 256 << 10,
@@ -76,6 +86,7 @@ impl Options {
         limits.requests_in_flight_max = self.requests_in_flight_max;
         limits.notifications_queued_max = self.notifications_queued_max;
         limits.notifications_stuck_max = self.notifications_stuck_max;
+        limits.overlap = self.overlap;
         #[cfg(feature = "check")]
         {
             limits.forced = self.forced;

@@ -22,7 +22,7 @@ use tokio::{
 use crate::{
     error::CallError,
     handler,
-    options::{Options, TOO_MANY_IN_FLIGHT},
+    options::{Options, SESSION_BUSY, TOO_MANY_IN_FLIGHT},
     trace,
     turn::Context,
     wire,
@@ -315,6 +315,10 @@ impl Shell {
                     "{} requests are in flight, which is the bound: wait for a response before the next request",
                     self.options.requests_in_flight_max
                 ),
+            ),
+            Refusal::SessionBusy => Error::new(
+                SESSION_BUSY,
+                "a prompt of this session is in flight: wait for its response or cancel it before the next prompt",
             ),
             Refusal::IdInUse => {
                 tracing::warn!(connection = self.number, id = id.raw(), "a request has the id of one in flight");

@@ -5,7 +5,7 @@
 //! machine; each further line is a step:
 //!
 //! ```json
-//! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024,"notifications_stuck_max":65536}}
+//! {"connection":1,"limits":{"requests_in_flight_max":65536,"notifications_queued_max":1024,"notifications_stuck_max":65536,"overlap":"replace"}}
 //! {"connection":1,"step":{"RequestArrived":{"id":"1"}},"effects":[{"Accept":1},{"Start":1}],"digest":"77b3..."}
 //! ```
 //!
@@ -32,8 +32,11 @@ pub const TARGET: &str = "lastword::step";
 pub(crate) fn opened(connection: u64, limits: &Limits) {
     if tracing::enabled!(target: TARGET, Level::TRACE) {
         let limits = format!(
-            "{{\"requests_in_flight_max\":{},\"notifications_queued_max\":{},\"notifications_stuck_max\":{}}}",
-            limits.requests_in_flight_max, limits.notifications_queued_max, limits.notifications_stuck_max
+            "{{\"requests_in_flight_max\":{},\"notifications_queued_max\":{},\"notifications_stuck_max\":{},\"overlap\":{}}}",
+            limits.requests_in_flight_max,
+            limits.notifications_queued_max,
+            limits.notifications_stuck_max,
+            json(&limits.overlap)
         );
         tracing::trace!(target: TARGET, connection, limits);
     }

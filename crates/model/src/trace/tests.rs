@@ -58,6 +58,7 @@ fn opening(connection: u64, limits: &Limits) -> String {
         "requests_in_flight_max": limits.requests_in_flight_max,
         "notifications_queued_max": limits.notifications_queued_max,
         "notifications_stuck_max": limits.notifications_stuck_max,
+        "overlap": limits.overlap,
     });
     json!({"connection": connection, "limits": limits}).to_string()
 }
