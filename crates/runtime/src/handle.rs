@@ -51,7 +51,7 @@ async fn call<R: DeserializeOwned>(
 
 fn line(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {
     let mut line = Vec::new();
-    wire::write_call(&mut line, None, method, &encode(method, params)?);
+    wire::write_call(&mut line, None, method, Some(&encode(method, params)?));
     Ok(line)
 }
 

@@ -20,8 +20,8 @@ use crate::{
     wire,
 };
 
-/// What a handler returned, as JSON.
-pub(crate) type Answer = Result<Vec<u8>, Box<Error>>;
+/// What a handler returned, its result or its error, as JSON.
+pub(crate) type Answer = Result<Vec<u8>, Vec<u8>>;
 
 /// What starts a handler, in a task of its own.
 pub(crate) fn start<R, H>(handler: impl FnOnce(Context) -> H + Send + 'static) -> Start
@@ -31,15 +31,23 @@ where
 {
     Box::new(move |context| {
         tokio::spawn(run(context, move |context| async move {
-            let result = handler(context).await?;
-            wire::encode(&result).map_err(|error| Box::new(Error::into_internal_error(error)))
+            let result = handler(context).await.map_err(|error| wire::encode_error(&error))?;
+            wire::encode(&result).map_err(|error| wire::encode_error(&Error::into_internal_error(error)))
         }))
     })
 }
 
+/// What starts a handler that has its answer as JSON.
+pub(crate) fn start_raw<H>(handler: impl FnOnce(Context) -> H + Send + 'static) -> Start
+where
+    H: Future<Output = Answer> + Send + 'static,
+{
+    Box::new(move |context| tokio::spawn(run(context, handler)))
+}
+
 /// A handler that knows its answer: what was asked cannot be done.
 pub(crate) fn refuse(error: Error) -> Start {
-    Box::new(move |context| tokio::spawn(run(context, move |_| std::future::ready(Err(Box::new(error))))))
+    start_raw(move |_| std::future::ready(Err(wire::encode_error(&error))))
 }
 
 /// Nobody handles the method.
@@ -103,7 +111,7 @@ fn may_run(shell: &Arc<Shell>, arrival: Arrival) -> bool {
 fn over(shell: &Arc<Shell>, arrival: Arrival, returned: Result<Option<Answer>, String>) {
     let answer = returned.unwrap_or_else(|panic| {
         tracing::error!(connection = shell.number, message = arrival.0, "a handler panicked: {panic}");
-        Some(Err(Box::new(Error::new(-32603, "Internal error: the handler panicked"))))
+        Some(Err(wire::encode_error(&Error::new(-32603, "Internal error: the handler panicked"))))
     });
     let (step, with) = match answer {
         Some(answer) => (Step::Returned(arrival, outcome(&answer)), With::Answer(answer)),

@@ -27,6 +27,19 @@ pub(crate) trait Role: Send + Sync + 'static {
     fn request(&self, method: &str, params: Option<&RawValue>) -> Request;
     /// Where nobody handles it, the error says why.
     fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error>;
+
+    /// Something was read.
+    fn heard(&self) {}
+
+    /// Whether what the next message leads to has room elsewhere.
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    /// Waits until it has. No message is taken in before.
+    fn room(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
 }
 
 pub(crate) enum Request {
@@ -254,6 +267,9 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
             loop {
                 // While the peer does not read, nothing more is taken in that would have to be answered.
                 self.wait_until(|state, options| state.unwritten() < options.out_bytes_max).await?;
+                if !self.role.has_room() {
+                    self.wait(self.role.room()).await?;
+                }
                 let arrived = match self.lines.take() {
                     Some(Line::Whole(line)) => arrived(self.shell, self.role, line),
                     Some(Line::TooLong) => {
@@ -303,19 +319,25 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
         let more = self.lines.fill().await.map_err(ServeError::Read)?;
         if !more {
             self.ending.cancel();
+        } else {
+            self.role.heard();
         }
         Ok(more)
     }
 
-    /// Waits, and reads ahead meanwhile so that the end of input is noticed.
     async fn wait_until(&mut self, is_so: impl Fn(&State, &Options) -> bool) -> Result<(), ServeError> {
         let shell = self.shell;
         if is_so(&shell.lock(), &shell.options) {
             return Ok(());
         }
-        let mut waited = pin!(shell.until(|state| is_so(state, &shell.options)));
+        self.wait(shell.until(|state| is_so(state, &shell.options))).await
+    }
+
+    /// Waits, and reads ahead meanwhile so that the end of input is noticed.
+    async fn wait(&mut self, waited: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let mut waited = pin!(waited);
         loop {
-            let may_read = !self.lines.has_ended() && self.lines.ahead() < shell.options.read_ahead_bytes_max;
+            let may_read = !self.lines.has_ended() && self.lines.ahead() < self.shell.options.read_ahead_bytes_max;
             tokio::select! {
                 biased;
                 // It is so.

@@ -44,25 +44,25 @@ pub(crate) enum With {
     Answer(handler::Answer),
     Call(Box<Call>),
     /// What the peer answered to a call.
-    Response(Result<Box<RawValue>, Box<Error>>),
+    Response(Result<Box<RawValue>, Box<RawValue>>),
 }
 
 /// The call to write, and who waits for its response.
 pub(crate) struct Call {
     method: String,
-    params: Vec<u8>,
+    params: Option<Vec<u8>>,
     caller: oneshot::Sender<Response>,
 }
 
 /// Who waits for a response, and the response once it has arrived: the core says when the caller may have it.
 struct Caller {
     caller: oneshot::Sender<Response>,
-    response: Option<Result<Box<RawValue>, Box<Error>>>,
+    response: Option<Result<Box<RawValue>, Box<RawValue>>>,
 }
 
 /// What a caller gets.
 enum Response {
-    Answered(Result<Box<RawValue>, Box<Error>>),
+    Answered(Result<Box<RawValue>, Box<RawValue>>),
     Disconnected,
 }
 
@@ -249,7 +249,7 @@ impl Shell {
                 if let With::Call(new) = std::mem::replace(with, With::Nothing) {
                     let Call { method, params, caller } = *new;
                     state.calls.insert(*call, Caller { caller, response: None });
-                    self.write(state, |out| wire::write_call(out, Some(*call), &method, &params));
+                    self.write(state, |out| wire::write_call(out, Some(*call), &method, params.as_deref()));
                 }
             }
             Effect::Resume(call) => {
@@ -275,7 +275,7 @@ impl Shell {
             Effect::CancelCall(call) => {
                 state.calls.remove(call);
                 let params = format!("{{\"requestId\":{}}}", call.0);
-                self.write(state, |out| wire::write_call(out, None, "$/cancel_request", params.as_bytes()));
+                self.write(state, |out| wire::write_call(out, None, wire::CANCEL_REQUEST, Some(params.as_bytes())));
             }
             // The core's words may grow; this crate grows with them.
             other => unreachable!("the core of this version knows no effect {other:?}"),
@@ -287,20 +287,24 @@ impl Shell {
         let answer = match answer {
             Answer::Returned(outcome) => match (with, outcome) {
                 (With::Answer(Ok(result)), Outcome::Succeeded) => Ok(result.as_slice()),
-                (With::Answer(Err(error)), _) => Err(&**error),
+                (With::Answer(Err(error)), _) => Err(error.as_slice()),
                 _ => {
-                    refused = Error::internal_error();
-                    Err(&refused)
+                    refused = wire::encode_error(&Error::internal_error());
+                    Err(refused.as_slice())
                 }
             },
-            Answer::Cancelled => Ok(&b"{\"stopReason\":\"cancelled\"}"[..]),
+            Answer::Cancelled => match with {
+                // It says so itself, and perhaps more: what the turn has used, say.
+                With::Answer(Ok(result)) if wire::is_cancelled(result) => Ok(result.as_slice()),
+                _ => Ok(&b"{\"stopReason\":\"cancelled\"}"[..]),
+            },
             Answer::RequestCancelled => {
-                refused = Error::new(-32800, "Request cancelled");
-                Err(&refused)
+                refused = wire::encode_error(&Error::new(-32800, "Request cancelled"));
+                Err(refused.as_slice())
             }
             Answer::Refused(refusal) => {
-                refused = self.refusal(id, refusal);
-                Err(&refused)
+                refused = wire::encode_error(&self.refusal(id, refusal));
+                Err(refused.as_slice())
             }
             other => unreachable!("the core of this version knows no answer {other:?}"),
         };
@@ -343,7 +347,17 @@ impl Shell {
 
     /// Answers a line that has no id to answer to.
     pub(crate) fn answer_nobody(&self, error: &Error) {
-        self.write(&mut self.lock(), |out| wire::write_response(out, "null", Err(error)));
+        self.write(&mut self.lock(), |out| wire::write_response(out, "null", Err(&wire::encode_error(error))));
+    }
+
+    /// Says something now, whatever the bound of the output: for one who has asked for room before.
+    pub(crate) fn tell(&self, method: &str, params: Option<&RawValue>) -> Result<(), CallError> {
+        let mut state = self.lock();
+        if state.closed {
+            return Err(CallError::Disconnected);
+        }
+        self.write(&mut state, |out| wire::write_call(out, None, method, params.map(|raw| raw.get().as_bytes())));
+        Ok(())
     }
 
     /// Says something once the output is below its bound. A turn's words are refused once it is over; that is decided
@@ -411,7 +425,7 @@ impl Shell {
         params: Vec<u8>,
     ) -> Result<Box<RawValue>, CallError> {
         let (caller, response) = oneshot::channel();
-        let mut with = With::Call(Box::new(Call { method: method.to_owned(), params, caller }));
+        let mut with = With::Call(Box::new(Call { method: method.to_owned(), params: Some(params), caller }));
         let effects = loop {
             let written = self.written.notified();
             let by = by.filter(|by| self.lock().core.is_running(*by));
@@ -435,19 +449,33 @@ impl Shell {
             }
             written.await;
         };
+        self.asked(&effects, response)
+            .answer()
+            .await?
+            .map_err(|error| CallError::Refused { method: method.into(), error: wire::peer_error(&error) })
+    }
+
+    /// Makes a call for nobody now, whatever the bound of the output: for one who has asked for room before.
+    pub(crate) fn ask(self: &Arc<Self>, method: &str, params: Option<&RawValue>) -> Result<Asked, CallError> {
+        let (caller, response) = oneshot::channel();
+        let params = params.map(|raw| raw.get().as_bytes().to_vec());
+        let with = With::Call(Box::new(Call { method: method.to_owned(), params, caller }));
+        let mut state = self.lock();
+        if state.closed {
+            return Err(CallError::Disconnected);
+        }
+        // A call by nobody is always owed.
+        let effects = self.apply(&mut state, Step::Called { by: None }, with).unwrap_or_default();
+        drop(state);
+        Ok(self.asked(&effects, response))
+    }
+
+    fn asked(self: &Arc<Self>, effects: &Effects, response: oneshot::Receiver<Response>) -> Asked {
         let open = effects.iter().find_map(|effect| match effect {
             Effect::Call(call) => Some(OpenCall { shell: Arc::clone(self), call: *call, seen: false }),
             _ => None,
         });
-        let response = response.await;
-        if let Some(open) = open {
-            open.resumed();
-        }
-        match response {
-            Ok(Response::Answered(Ok(result))) => Ok(result),
-            Ok(Response::Answered(Err(error))) => Err(CallError::Refused { method: method.into(), error: *error }),
-            Ok(Response::Disconnected) | Err(_) => Err(CallError::Disconnected),
-        }
+        Asked { open, response }
     }
 
     // Waiting, and the end.
@@ -513,6 +541,28 @@ impl State {
     /// How much the peer has not read yet.
     pub(crate) fn unwritten(&self) -> usize {
         self.out.len() + self.writing
+    }
+}
+
+/// A call that was made. Dropped before its answer is there, it is given up.
+pub(crate) struct Asked {
+    /// None where the peer was gone already.
+    open: Option<OpenCall>,
+    response: oneshot::Receiver<Response>,
+}
+
+impl Asked {
+    /// Waits for the answer, as it stands on the wire: the result, or what the peer refused with. It comes once; the future
+    /// may be dropped and another one made before.
+    pub(crate) async fn answer(&mut self) -> Result<Result<Box<RawValue>, Box<RawValue>>, CallError> {
+        let response = (&mut self.response).await;
+        if let Some(open) = self.open.take() {
+            open.resumed();
+        }
+        match response {
+            Ok(Response::Answered(answer)) => Ok(answer),
+            Ok(Response::Disconnected) | Err(_) => Err(CallError::Disconnected),
+        }
     }
 }
 

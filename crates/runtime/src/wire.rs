@@ -128,7 +128,8 @@ pub(crate) enum Message<'a> {
     Response {
         /// None where no call of ours has such an id.
         call: Option<CallId>,
-        result: Result<Box<RawValue>, Box<Error>>,
+        /// What the peer answered or, as an error, what it refused with, each as it stands on the wire.
+        result: Result<Box<RawValue>, Box<RawValue>>,
     },
     /// Nothing that has an id to answer to.
     Bad(Error),
@@ -190,9 +191,9 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     let params = envelope.params;
     if envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()) {
         let result = match (envelope.error, envelope.result) {
-            (Some(error), _) => Err(Box::new(serde_json::from_str(error.get()).unwrap_or_else(|wrong| {
-                Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {}", error.get()))
-            }))),
+            // Some peers write `"error": null` beside each result.
+            (Some(error), Some(result)) if error.get() == "null" => Ok(result.to_owned()),
+            (Some(error), _) => Err(error.to_owned()),
             (None, Some(result)) => Ok(result.to_owned()),
             (None, None) => return Message::Blank,
         };
@@ -295,8 +296,20 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Erro
     Ok(json)
 }
 
+/// What the peer refused with.
+pub(crate) fn peer_error(raw: &RawValue) -> Error {
+    serde_json::from_str(raw.get()).unwrap_or_else(|wrong| {
+        Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {}", raw.get()))
+    })
+}
+
+/// An error as it is written.
+pub(crate) fn encode_error(error: &Error) -> Vec<u8> {
+    encode(error).unwrap_or_else(|_| b"{\"code\":-32603,\"message\":\"Internal error\"}".to_vec())
+}
+
 /// Appends a response: the id byte for byte, and the result or the error.
-pub(crate) fn write_response(out: &mut Vec<u8>, id: &str, answer: Result<&[u8], &Error>) {
+pub(crate) fn write_response(out: &mut Vec<u8>, id: &str, answer: Result<&[u8], &[u8]>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     out.extend_from_slice(id.as_bytes());
     match answer {
@@ -306,17 +319,14 @@ pub(crate) fn write_response(out: &mut Vec<u8>, id: &str, answer: Result<&[u8], 
         }
         Err(error) => {
             out.extend_from_slice(b",\"error\":");
-            match encode(error) {
-                Ok(error) => out.extend_from_slice(&error),
-                Err(_) => out.extend_from_slice(b"{\"code\":-32603,\"message\":\"Internal error\"}"),
-            }
+            out.extend_from_slice(error);
         }
     }
     out.extend_from_slice(b"}\n");
 }
 
 /// Appends a request, or a notification where there is no id.
-pub(crate) fn write_call(out: &mut Vec<u8>, id: Option<CallId>, method: &str, params: &[u8]) {
+pub(crate) fn write_call(out: &mut Vec<u8>, id: Option<CallId>, method: &str, params: Option<&[u8]>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
     if let Some(CallId(id)) = id {
         out.extend_from_slice(format!(",\"id\":{id}").as_bytes());
@@ -324,9 +334,21 @@ pub(crate) fn write_call(out: &mut Vec<u8>, id: Option<CallId>, method: &str, pa
     out.extend_from_slice(b",\"method\":");
     // A method name is a string, which can always be written.
     out.extend_from_slice(&serde_json::to_vec(method).unwrap_or_default());
-    out.extend_from_slice(b",\"params\":");
-    out.extend_from_slice(params);
+    if let Some(params) = params {
+        out.extend_from_slice(b",\"params\":");
+        out.extend_from_slice(params);
+    }
     out.extend_from_slice(b"}\n");
+}
+
+/// Whether a result of a prompt says that the turn was cancelled.
+pub(crate) fn is_cancelled(result: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Result<'a> {
+        #[serde(borrow, rename = "stopReason")]
+        stop_reason: Cow<'a, str>,
+    }
+    serde_json::from_slice::<Result<'_>>(result).is_ok_and(|result| result.stop_reason == "cancelled")
 }
 
 /// The notification that ends a request by its id.
