@@ -2,6 +2,7 @@
 
 mod agent;
 mod completions;
+mod guard;
 mod logs;
 mod stdio;
 mod trace;
@@ -10,7 +11,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-/// Tools around the Agent Client Protocol: a reference agent, and a checker of what a program recorded.
+/// Tools around the Agent Client Protocol: a guard in front of any agent, a reference agent, and a checker of what a program
+/// recorded.
 ///
 /// `lastword help COMMAND` is the page of a command.
 #[derive(Parser)]
@@ -23,6 +25,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Options),
+    Guard(guard::Options),
     Trace(trace::Options),
     Completions(completions::Options),
 }
@@ -31,6 +34,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Agent(options) => logs::install().and_then(|()| agent::run(&options)),
+        Command::Guard(options) => return guard::run(options),
         // It records nothing: the file that LASTWORD_TRACE names may be the very one to check.
         Command::Trace(options) => return trace::run(&options),
         Command::Completions(options) => {

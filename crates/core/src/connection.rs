@@ -222,6 +222,12 @@ impl Connection {
         self.requests.get(arrival)?.ended
     }
 
+    /// The prompt of a session whose handler runs.
+    #[must_use]
+    pub fn turn(&self, session: &SessionId) -> Option<Arrival> {
+        self.turns.running(session)
+    }
+
     /// The calls whose callers have not resumed, each with the message whose handler made it.
     pub fn calls(&self) -> impl Iterator<Item = (CallId, Option<Arrival>)> {
         self.calls.iter()

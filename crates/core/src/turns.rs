@@ -79,9 +79,14 @@ impl Turns {
         self.sessions.get(session)?.live
     }
 
+    /// The prompt of the session whose handler runs.
+    pub(crate) fn running(&self, session: &SessionId) -> Option<Arrival> {
+        self.sessions.get(session)?.running
+    }
+
     /// Whether no handler of the session runs.
     pub(crate) fn is_free(&self, session: &SessionId) -> bool {
-        self.sessions.get(session).is_none_or(|entry| entry.running.is_none())
+        self.running(session).is_none()
     }
 
     /// The prompt's handler runs from now on.

@@ -13,7 +13,7 @@ use crate::{
     error::{Exit, ServeError},
     handle::{AgentHandle, Link},
     options::Options,
-    serve::{End, serve},
+    serve::{End, Role, serve},
     shell::Shell,
 };
 
@@ -95,11 +95,13 @@ where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    connect_link(client, reader, writer, options, CancellationToken::new(), None)
+    let role = |agent| ClientRole { client: Arc::new(client), agent };
+    connect_link(role, reader, writer, options, CancellationToken::new(), None)
 }
 
-pub(crate) fn connect_link<R, W>(
-    client: impl Client,
+/// The same for any role of the client's side, which gets a handle too.
+pub(crate) fn connect_link<O: Role, R, W>(
+    role: impl FnOnce(AgentHandle) -> O,
     reader: R,
     writer: W,
     options: Options,
@@ -113,6 +115,6 @@ where
     let shell = Arc::new(Shell::new(options));
     let end = End(Arc::clone(&shell));
     let agent = AgentHandle::new(Link { shell, closing: closing.clone(), exit });
-    let role = ClientRole { client: Arc::new(client), agent: agent.clone() };
+    let role = role(agent.clone());
     (agent, async move { serve(&role, end, reader, writer, closing).await })
 }

@@ -18,6 +18,8 @@ mod connect;
 mod error;
 #[cfg(feature = "check")]
 pub mod gate;
+#[cfg(unix)]
+mod guard;
 mod handle;
 mod handler;
 mod options;
@@ -35,6 +37,8 @@ pub use agent_client_protocol_schema as schema;
 pub use client::{Client, ClientContext};
 pub use connect::connect;
 pub use error::{CallError, Exit, ServeError};
+#[cfg(unix)]
+pub use guard::{GuardEnded, GuardOptions, guard};
 pub use handle::{AgentHandle, ClientHandle};
 pub use lastword_core::{Cause, Overlap};
 pub use options::{Options, SESSION_BUSY, TOO_MANY_IN_FLIGHT};

@@ -21,7 +21,7 @@ use rustix::{
     process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid},
 };
 use tokio::{
-    io::AsyncReadExt as _,
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
     process::{ChildStderr, ChildStdin, ChildStdout},
     sync::{oneshot, watch},
     task::{JoinHandle, JoinSet},
@@ -30,11 +30,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    client::Client,
+    client::{Client, ClientRole},
     connect::connect_link,
     error::{Exit, ServeError},
     handle::AgentHandle,
     options::Options,
+    serve::Role,
 };
 
 /// How long to wait for the end of the standard error of a process that has exited. It is there at once, unless a process
@@ -56,6 +57,8 @@ pub struct ProcessOptions {
     pub exit_max: Duration,
     /// How long it may take from there, before its group gets SIGKILL: 2 s.
     pub term_max: Duration,
+    /// Whether what it writes on standard error also goes to our own: false.
+    pub stderr_passes: bool,
     /// How many of its last lines on standard error are kept, to say why it died: 20, about a stack trace. Each is kept up to
     /// 500 bytes.
     pub stderr_lines_max: usize,
@@ -67,6 +70,7 @@ impl Default for ProcessOptions {
             connection: Options::default(),
             exit_max: Duration::from_secs(5),
             term_max: Duration::from_secs(2),
+            stderr_passes: false,
             stderr_lines_max: 20,
         }
     }
@@ -133,11 +137,23 @@ impl AgentProcess {
     ///
     /// [`SpawnError`] where the program cannot be started.
     pub fn spawn(command: Command, client: impl Client, options: ProcessOptions) -> Result<Self, SpawnError> {
-        let program = command.get_program().to_string_lossy().into_owned();
-        Self::start(command, client, options).map_err(|source| SpawnError { program, source })
+        Self::spawn_role(command, |agent| ClientRole { client: Arc::new(client), agent }, options)
     }
 
-    fn start(mut command: Command, client: impl Client, options: ProcessOptions) -> io::Result<Self> {
+    pub(crate) fn spawn_role<O: Role>(
+        command: Command,
+        role: impl FnOnce(AgentHandle) -> O,
+        options: ProcessOptions,
+    ) -> Result<Self, SpawnError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        Self::start(command, role, options).map_err(|source| SpawnError { program, source })
+    }
+
+    fn start<O: Role>(
+        mut command: Command,
+        role: impl FnOnce(AgentHandle) -> O,
+        options: ProcessOptions,
+    ) -> io::Result<Self> {
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).spawn()?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -149,7 +165,7 @@ impl AgentProcess {
         let closing = CancellationToken::new();
         let (exit_known, exit) = watch::channel(None);
         let (agent, connection) =
-            connect_link(client, stdout, stdin, options.connection.clone(), closing.clone(), Some(exit.clone()));
+            connect_link(role, stdout, stdin, options.connection.clone(), closing.clone(), Some(exit.clone()));
         let keeper = Keeper { group: Arc::clone(&group.0), exited, stderr, closing, exit_known, options };
         let keeper = tokio::spawn(keeper.keep(connection));
         Ok(Self { agent, group, exit, keeper })
@@ -179,6 +195,11 @@ impl AgentProcess {
     /// after [`ProcessOptions::term_max`] SIGKILL. What it says meanwhile is still taken in.
     pub async fn close(mut self) -> Ended {
         self.agent.close();
+        self.ended().await
+    }
+
+    /// Waits until the process has exited and the connection is over. Only one caller gets to know.
+    pub(crate) async fn ended(&mut self) -> Ended {
         match (&mut self.keeper).await {
             Ok(ended) => ended,
             Err(error) => match error.try_into_panic() {
@@ -233,7 +254,7 @@ impl Keeper {
             let tail = Arc::new(Mutex::new(Tail { lines: VecDeque::new(), lines_max, line: Vec::new() }));
             // A set, so that the task ends with this one.
             let mut reading = JoinSet::new();
-            reading.spawn(read_stderr(stderr, Arc::clone(&tail), group.leader));
+            reading.spawn(read_stderr(stderr, Arc::clone(&tail), group.leader, options.stderr_passes));
             let status = group.end(exited, &closing, &options).await;
             let _ = timeout(STDERR_END_MAX, reading.join_next()).await;
             let stderr = {
@@ -333,11 +354,18 @@ impl Group {
 }
 
 /// Reads standard error to its end, and keeps its last lines.
-async fn read_stderr(mut stderr: ChildStderr, tail: Arc<Mutex<Tail>>, leader: Pid) {
+async fn read_stderr(mut stderr: ChildStderr, tail: Arc<Mutex<Tail>>, leader: Pid, passes: bool) {
     let mut chunk = [0; 4096];
+    // Whoever reads ours may be slow: that holds up the process, and nothing else.
+    let mut ours = passes.then(tokio::io::stderr);
     // What cannot be read any more has ended.
     while let Ok(length @ 1..) = stderr.read(&mut chunk).await {
         lock(&tail).push(&chunk[..length], leader);
+        if let Some(ours) = &mut ours {
+            // Nobody may be left to read it.
+            let _ = ours.write_all(&chunk[..length]).await;
+            let _ = ours.flush().await;
+        }
     }
     lock(&tail).end_line(leader);
 }

@@ -102,6 +102,10 @@ impl AgentHandle {
         self.call(request.method, params)
     }
 
+    pub(crate) fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
     fn say(&self, line: Result<Vec<u8>, CallError>) -> impl Future<Output = Result<(), CallError>> + use<> {
         let link = Arc::clone(&self.link);
         async move {
@@ -146,7 +150,7 @@ calls! {
 
 impl Link {
     /// What a caller learns when the agent is gone. How an agent exited that closed its output only is not known soon.
-    async fn gone(&self) -> CallError {
+    pub(crate) async fn gone(&self) -> CallError {
         let Some(mut exit) = self.exit.clone() else { return CallError::Disconnected };
         match timeout(EXIT_KNOWN_MAX, exit.wait_for(Option::is_some)).await.ok().and_then(Result::ok).as_deref() {
             Some(Some(exit)) => CallError::AgentExited(exit.clone()),
