@@ -599,19 +599,20 @@ impl Connection {
     }
 
     /// Lets go on what the step made possible. Responses come first: those that arrived before the next notification are to
-    /// reach their callers before its handler starts.
+    /// reach their callers before its handler starts. So do the requests that arrived before it: what handlers that forward
+    /// their messages say is in the order of the messages.
     fn settle(&mut self, effects: &mut Effects) {
         while let Some(call) = self.barrier.give(&self.limits) {
             effects.push(Effect::Resume(call));
+        }
+        while let Some(request) = self.barrier.release(&self.limits) {
+            self.start(request, effects);
         }
         if let Some(next) = self.barrier.start(&self.limits) {
             effects.push(Effect::Start(next));
         }
         while let Some(call) = self.barrier.await_caller() {
             effects.push(Effect::AwaitCaller(call));
-        }
-        while let Some(request) = self.barrier.release(&self.limits) {
-            self.start(request, effects);
         }
     }
 }
