@@ -147,7 +147,8 @@ impl Options {
         let mut words = self.agent.into_iter();
         // clap asks for at least one.
         let mut command = std::process::Command::new(words.next().unwrap_or_default());
-        command.args(words);
+        // The trace is that of the guard: two programs cannot write to one file.
+        command.args(words).env_remove(logs::TRACE_VARIABLE);
         let mut options = GuardOptions::default();
         options.client.overlap = match self.overlap {
             Policy::Replace => Overlap::Replace,

@@ -8,7 +8,7 @@ use tracing_subscriber::{
 };
 
 /// Names the file that the trace is written to.
-const TRACE_VARIABLE: &str = "LASTWORD_TRACE";
+pub(crate) const TRACE_VARIABLE: &str = "LASTWORD_TRACE";
 
 pub(crate) fn install() -> Result<(), Box<dyn Error>> {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env()?;

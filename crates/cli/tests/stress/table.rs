@@ -32,7 +32,10 @@ const PIPE_BYTES: [usize; 4] = [1 << 16, 256, 64, 17];
 const CHILD_ROUNDS: usize = 25;
 
 /// No handler is dropped: a prompt ends because its token fires, or the round never ends.
-const NO_GRACE_MS: u64 = 600_000;
+const NO_GRACE: Duration = Duration::from_millis(600_000);
+
+/// The same for a child process.
+const NO_GRACE_MS: &str = "600000";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Session {
@@ -64,7 +67,11 @@ macro_rules! scenarios {
         }
         mod in_a_child_process {
             use super::*;
-            $(#[test] fn $name() { in_a_child_process(&$sent); })*
+            $(#[test] fn $name() { in_a_child_process(&[], 1, &$sent); })*
+        }
+        mod behind_the_guard {
+            use super::*;
+            $(#[test] fn $name() { in_a_child_process(&GUARD, 2, &$sent); })*
         }
     };
 }
@@ -198,7 +205,7 @@ async fn is_kept_on_a_connection(sent: &[Sent], number: usize, trace: Trace) -> 
     let (ours, theirs) = duplex(PIPE_BYTES[number % PIPE_BYTES.len()]);
     let (reader, writer) = split(theirs);
     let mut options = Options::default();
-    options.grace = Duration::from_millis(NO_GRACE_MS);
+    options.grace = NO_GRACE;
     let agent = Unruly::new();
     let served = tokio::spawn(trace.record(serve_agent(agent.clone(), reader, writer, options)));
     let (reader, mut writer) = split(ours);
@@ -211,12 +218,16 @@ async fn is_kept_on_a_connection(sent: &[Sent], number: usize, trace: Trace) -> 
     is_kept && is_silent && agent.kept_turns_apart()
 }
 
-fn in_a_child_process(sent: &[Sent]) {
+/// What stands before the agent's own words.
+const GUARD: [&str; 5] = ["guard", "--grace", NO_GRACE_MS, "--", env!("CARGO_BIN_EXE_lastword")];
+
+fn in_a_child_process(before: &[&str], connections: usize, sent: &[Sent]) {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.ndjson");
     let broken = threads().block_on(async {
         let mut child = Command::new(env!("CARGO_BIN_EXE_lastword"))
-            .args(["agent", "--grace-ms", &NO_GRACE_MS.to_string()])
+            .args(before)
+            .args(["agent", "--grace-ms", NO_GRACE_MS])
             .env_remove("RUST_LOG")
             .env("LASTWORD_TRACE", &trace)
             .stdin(Stdio::piped())
@@ -238,5 +249,5 @@ fn in_a_child_process(sent: &[Sent]) {
     });
     assert_eq!(broken, 0, "broken of {CHILD_ROUNDS}");
     let summary = check(std::io::BufReader::new(std::fs::File::open(&trace).unwrap())).unwrap();
-    assert_eq!(summary.connections, 1);
+    assert_eq!(summary.connections, connections);
 }
