@@ -232,8 +232,8 @@ impl Shell {
                     entry.task = Some(start(entry.context.clone()));
                 }
             }
-            // The task itself sees this effect, and calls the handler.
-            Effect::Run(_) => {}
+            // The task itself sees the first one, and calls the handler; the reader sees the other, and closes the connection.
+            Effect::Run(_) | Effect::Close(_) => {}
             Effect::Fire(arrival, _) => {
                 if let Some(entry) = state.messages.get(arrival) {
                     entry.context.cancellation().cancel();
@@ -270,8 +270,6 @@ impl Shell {
                     let _ = caller.send(Response::Disconnected);
                 }
             }
-            // The reader sees this effect, and closes the connection.
-            Effect::Close(_) => {}
             Effect::CancelCall(call) => {
                 state.calls.remove(call);
                 let params = format!("{{\"requestId\":{}}}", call.0);
