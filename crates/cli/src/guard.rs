@@ -19,36 +19,38 @@ const AFTER_GRACE: Duration = Duration::from_secs(2);
 
 /// Keep the promises of lastword in front of any agent.
 ///
-/// Starts AGENT as a child process and stands between it and the client: what the client writes to standard input goes to the
-/// agent, what the agent says goes to standard output. Nothing of it is changed, extensions and unknown fields included; but
-/// whatever the agent does,
+/// Starts AGENT and stands between it and the client: what the client writes to standard input goes to the agent, what the
+/// agent says goes to standard output, and nothing of it is changed. But whatever the agent does:
 ///
-/// - a newer prompt of a session never ends before its turn because an older one was late, and of two overlapping prompts the
-///   newer one replaces the older one (or waits, or is refused: see --overlap);
-/// - a session/cancel, in either form, ends every earlier prompt of its session and no later one, also where the agent comes
-///   late to it: it is told again until it has answered;
-/// - an ended prompt is answered `cancelled` within the grace period, an agent that never answers included;
-/// - each request gets exactly one response, and a response comes in its place among the updates.
+/// - Of two prompts of a session that overlap the newer one replaces the older one; or it waits, or is refused: --overlap.
+/// - A session/cancel, in either form, ends every earlier prompt of its session and no later one. An agent that comes late
+///   to it is told again until it has answered.
+/// - An ended prompt is answered `cancelled` when the agent has answered it, or after --grace if it does not.
+/// - Each request gets exactly one response, and a response stands in its place among the updates.
 ///
 /// The agent sees one prompt of a session at a time, a cancel only as a notification and only while it has a prompt of that
-/// session, and everything else in order.
+/// session, and everything else in the order in which the client said it.
 ///
-/// An agent that dies or hangs gives the client an error for each request in flight that says what happened; with the agent's
-/// last lines on standard error, which is passed on as well. What an agent prints on standard output that is no message goes to
-/// the log. At the end of the client's input every turn is ended and the agent is asked to exit, then its whole process group
-/// is terminated, then killed.
+/// Where the agent dies or does not answer, each request in flight gets an error that says what happened, with the agent's
+/// last lines on standard error. All of its standard error is passed on. Lines on its standard output that are no message
+/// go to the log. At the end of the client's input every turn is ended, and the agent is asked to exit; an agent that does
+/// not is terminated, then killed, with all that it started.
 ///
-/// Give it to an editor in place of the agent. In the settings of Zed:
+/// In an editor, the guard stands in the agent's place. In the settings of Zed:
 ///
-///   "agent_servers": {
-///     "My agent": { "command": "lastword", "args": ["guard", "--", "my-agent", "--acp"] }
-///   }
+///     "agent_servers": {
+///       "My agent": { "type": "custom", "command": "lastword", "args": ["guard", "--", "my-agent", "--acp"] }
+///     }
 ///
-/// RUST_LOG=lastword=debug says more on standard error; LASTWORD_TRACE=FILE records both connections for `lastword trace
-/// check`.
+/// By hand, with a record of both connections to look at afterwards:
 ///
-/// Exit status: 0 the client ended its side; 1 the agent ended first, or could not be spoken with; 2 the arguments are wrong;
-/// 3 the agent could not be started.
+///     $ LASTWORD_TRACE=trace.ndjson lastword guard -- lastword agent
+///     {"id":1,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}
+///     {"id":2,"method":"session/prompt","params":{"sessionId":"session-1","prompt":[{"type":"text","text":"hello"}]}}
+///     $ lastword trace check trace.ndjson
+///
+/// Exit status: 0 the client ended its side; 1 the agent ended first, or could not be spoken with; 2 the arguments are
+/// wrong; 3 the agent could not be started. Standard error says why.
 #[derive(Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct Options {
@@ -58,12 +60,12 @@ pub(crate) struct Options {
     /// How long the agent may take to answer a prompt that was ended, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 3000)]
     grace: u64,
-    /// How long the agent may take to answer any other request, in seconds; the time in which the client owes the agent an
-    /// answer does not count
+    /// How long the agent may take to answer any other request, in seconds
+    ///
+    /// The time in which the client owes the agent an answer does not count, here and for --silence.
     #[arg(long, value_name = "SECONDS", default_value = "300", value_parser = seconds)]
     answer_within: Duration,
-    /// How long the agent may say nothing at all while it has a prompt, in seconds; the time in which the client owes the
-    /// agent an answer does not count
+    /// How long the agent may say nothing at all while it has a prompt, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "3600", value_parser = seconds)]
     silence: Duration,
     /// The agent: a program and its arguments
