@@ -255,7 +255,7 @@ fn response_before_update() -> Scenario {
 }
 
 fn cancel_in_a_turn() -> Scenario {
-    let came = claim("CancelReachesEarlierPrompts", Holds::CancelCame);
+    let came = claim("AnsweredOnce", Holds::CancelCame);
     let probe = probe(
         "permission-and-cancel",
         "a request for permission, and an update that makes the client cancel its turn",

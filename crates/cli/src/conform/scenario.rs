@@ -167,7 +167,14 @@ impl Scenario {
 
     /// Whether everything that the claims wait for has come.
     pub(crate) fn is_settled(&self, round: &Evidence) -> bool {
-        let answered = round.requests.iter().all(|(id, sent)| round.answers_to(id).count() >= *sent);
+        // A prompt need not end because of a request that the peer does not know.
+        let excused = |id: &str| {
+            self.claims.iter().any(|claim| match claim.what {
+                Holds::Ends { prompt, by } => round.id(prompt) == id && self.is_rejected(by, round),
+                _ => false,
+            })
+        };
+        let answered = round.requests.iter().all(|(id, sent)| round.answers_to(id).count() >= *sent || excused(id));
         let told = self.claims.iter().all(|claim| match &claim.what {
             Holds::Complained { .. } => round.complaints().next().is_some(),
             Holds::EchoedInOrder { updates }
@@ -191,11 +198,9 @@ impl Scenario {
         let broken = |why: String| Verdict::Broken(why);
         let check = |holds: bool, why: &dyn Fn() -> String| if holds { Verdict::Kept } else { Verdict::Broken(why()) };
         let silence = if round.ended { "and its output ended" } else { "within the patience" };
-        // A request that the peer does not know cannot have done anything.
         let rejected = |part: usize| {
-            let asked =
-                self.parts[part].is_request && round.answers(part).any(|answer| answer.is_error(METHOD_NOT_FOUND));
-            asked.then(|| Verdict::NotSupported(format!("it answers {} with -32601", round.method(part))))
+            self.is_rejected(part, round)
+                .then(|| Verdict::NotSupported(format!("it answers {} with -32601", round.method(part))))
         };
         match claim {
             Holds::EachAnsweredOnce => self.each_answered_once(round),
@@ -291,6 +296,11 @@ impl Scenario {
             _ if round.answered == 0 => Verdict::NotShown("nothing was answered".to_owned()),
             _ => Verdict::Kept,
         }
+    }
+
+    /// Whether the peer does not know a request, which then cannot have done anything.
+    fn is_rejected(&self, part: usize, round: &Evidence) -> bool {
+        self.parts[part].is_request && round.answers(part).any(|answer| answer.is_error(METHOD_NOT_FOUND))
     }
 
     fn is_prompt(&self, part: usize) -> bool {
