@@ -17,6 +17,9 @@ use super::{
 /// A round that moves megabytes may take so many times longer.
 const HEAVY_FACTOR: u32 = 10;
 
+/// Our own ids stay below what a peer that reads numbers as floating point keeps exact.
+const EXACT_ID_MAX: u64 = 1 << 53;
+
 /// How the peer is started and spoken to.
 #[derive(Debug, Clone)]
 pub(crate) struct Manner {
@@ -112,6 +115,13 @@ impl Player {
         let manner = self.manner.clone();
         let peer = self.peer(true)?;
         peer.begin(scenario, recorded.first().map_or(0, |entry| entry.round));
+        // No request of our own may have the id of a recorded one.
+        let ids = recorded.iter().filter_map(|entry| match message::parse(entry.what.bytes()) {
+            Message::Request { id, .. } if entry.from == Side::Lastword => id.parse().ok(),
+            _ => None,
+        });
+        let ids = ids.filter(|id| *id < EXACT_ID_MAX);
+        peer.last_id = ids.fold(peer.last_id, u64::max);
         // The sessions, and a client's prompt, have other names now.
         let mut names: Vec<(String, String)> = Vec::new();
         if let (Some(prompt), Some(old)) = (&peer.prompt, recorded_prompt(recorded)) {
@@ -302,8 +312,6 @@ impl Peer {
         patience: Duration,
     ) -> Result<Answer, CannotRun> {
         let id = id.unwrap_or_else(|| self.new_id());
-        // Ids that were taken from a recording must not come again.
-        self.last_id = self.last_id.max(id.parse().unwrap_or(0));
         self.send(
             Phase::Setup,
             vec![What::text(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#))],

@@ -177,9 +177,10 @@ impl Scenario {
         let answered = round.requests.iter().all(|(id, sent)| round.answers_to(id).count() >= *sent || excused(id));
         let told = self.claims.iter().all(|claim| match &claim.what {
             Holds::Complained { .. } => round.complaints().next().is_some(),
-            Holds::EchoedInOrder { updates }
-            | Holds::EchoedBefore { updates, .. }
-            | Holds::EchoedBeforeReturn { updates } => round.handled().count() >= *updates,
+            Holds::EchoedInOrder { updates } | Holds::EchoedBefore { updates, .. } => {
+                round.handled().count() >= *updates
+            }
+            Holds::EchoedBeforeReturn { updates } => round.handled().count() >= *updates && round.returned().is_some(),
             Holds::ReturnedBefore { update } => {
                 round.returned().is_some() && round.place_of(&Echo::Handled((*update).to_owned())).is_some()
             }
