@@ -290,24 +290,23 @@ impl Options {
         if !is_stdout(&self.json) && !is_stdout(&self.markdown) {
             anstream::print!("{}", report.table());
         }
-        let junit = || report.junit().map_err(Box::<dyn Error>::from);
-        let files: [(&Option<PathBuf>, &dyn Fn() -> Result<String, Box<dyn Error>>); 3] = [
-            (&self.json, &|| Ok(format!("{:#}\n", report.json()))),
-            (&self.junit, &junit),
-            (&self.markdown, &|| Ok(report.markdown())),
-        ];
-        for (path, text) in files {
-            let Some(path) = path else { continue };
-            let text = text()?;
-            if path.as_os_str() == "-" {
-                io::stdout().write_all(text.as_bytes())?;
-            } else {
-                fs::write(path, text)
-                    .map_err(|error| format!("{}: it could not be written: {error}", path.display()))?;
-            }
+        if let Some(path) = &self.json {
+            write_to(path, &format!("{:#}\n", report.json()))?;
+        }
+        if let Some(path) = &self.junit {
+            write_to(path, &report.junit()?)?;
+        }
+        if let Some(path) = &self.markdown {
+            write_to(path, &report.markdown())?;
         }
         Ok(())
     }
+}
+
+/// Writes to a file, or to standard output where the path is `-`.
+fn write_to(path: &Path, text: &str) -> Result<(), String> {
+    let written = if path.as_os_str() == "-" { io::stdout().write_all(text.as_bytes()) } else { fs::write(path, text) };
+    written.map_err(|error| format!("{}: it could not be written: {error}", path.display()))
 }
 
 /// How many messages of the scenario itself were sent in a recorded round.

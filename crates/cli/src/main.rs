@@ -26,7 +26,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Options),
-    Conform(conform::Options),
+    Conform(Box<conform::Options>),
     Guard(guard::Options),
     Trace(trace::Options),
     Completions(completions::Options),

@@ -365,6 +365,7 @@ mod tests {
                 ("AnsweredOnce", Holds::EachAnsweredOnce),
                 ("CancelReachesEarlierPrompts", Holds::Ends { prompt: 0, by: 2 }),
                 ("CancelledIsSaid", Holds::SaysCancelled { prompt: 0 }),
+                ("CancelReachesEarlierPrompts", Holds::Lives { prompt: 1, despite: 2 }),
                 ("EveryPromptIsAnswered", Holds::IsAnswered { prompt: 1 }),
             ]
         );

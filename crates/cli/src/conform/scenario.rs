@@ -388,13 +388,6 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    #[cfg(test)]
-    pub(crate) fn of(entries: &[Entry]) -> Self {
-        let mut evidence = Self::default();
-        entries.iter().for_each(|entry| evidence.take(entry));
-        evidence
-    }
-
     /// Takes the next line in. What comes before the play and after the fence is no evidence.
     pub(crate) fn take(&mut self, entry: &Entry) {
         self.places += 1;

@@ -14,7 +14,7 @@ use std::{
 use serde_json::Value;
 
 /// A wrong peer that is silent makes a round wait so long; a right one never does.
-const PATIENCE_MS: &str = "1000";
+const PATIENCE_MS: &str = "500";
 
 /// Longer than any round of a right peer takes, also on a machine that does ten other things.
 const EVER_MS: &str = "60000";

@@ -11,7 +11,7 @@ use crate::{EVER_MS, PATIENCE_MS, Results, code, conform, measured, peer, refere
 fn recorded(options: &[&str], peer: &[String], scenario: &str) -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken");
-    let more = ["--rounds", "2", "--patience-ms", PATIENCE_MS, "--only", scenario, "--transcripts"];
+    let more = ["--rounds", "1", "--patience-ms", PATIENCE_MS, "--only", scenario, "--transcripts"];
     let output = conform(&[options, &more, &[path.to_str().unwrap()]].concat(), peer).output().unwrap();
     assert_eq!(code(&output), 1, "{output:?}");
     let files: Vec<_> = fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().file_name()).collect();
