@@ -42,40 +42,40 @@ const HEAVY_ROUNDS_MAX: u32 = 5;
 /// What the progress bar shows.
 const TEMPLATE: &str = "{wide_bar} {pos}/{len} rounds  {msg}  {elapsed}";
 
-/// The exit codes, and what a client must do.
-const PAGE: &str = "\
-Examples:
-  lastword conform -- lastword agent
-  lastword conform --prompt-long 'count to a million' --prompt-short 'say hi' -- my-agent --acp
-  lastword conform --only prompt-cancel --rounds 300 --transcripts broken -- my-agent --acp
-  lastword conform --replay broken/prompt-cancel-7.ndjson -- my-agent --acp
-  lastword conform --client --echoes --cancels -- my-client
-
-How an agent is measured:
-  It runs as a child process and is spoken to on its standard input and output, one message a line. Each scenario is sent in
-  one write, --rounds times, each time in a new session. What must happen is what lastword's own checked machine does with the
-  same messages. Where the agent does not answer within --patience-ms, the round is broken; its turns are then cancelled, and an
-  agent that does not end them is replaced. A scenario that ends the input has a process of its own. --list tells each scenario,
-  and each counterexample of the models that does not show at the wire.
-  The prompt --prompt-long must take longer than the patience, unless it is cancelled; --prompt-short should not.
-
-How a client is measured:
-  CLIENT runs as a child process and speaks ACP as a client on its standard input and output. By itself it must send
-  initialize, session/new and session/prompt, with any text. lastword plays the agent. When its prompt was answered it may
-  prompt again, for the next round, or exit: then it is started again. It is expected to answer session/request_permission.
-  What its handlers do does not show at the wire, unless it says so. With --echoes, it is expected to send the notification
-  _lastword/echo with {\"handling\": TEXT} when its handler of an agent_message_chunk begins, {\"handled\": TEXT} when that
-  handler is done, and {\"returned\": STOP_REASON} when its call of session/prompt has returned. With --cancels, it is expected
-  to send session/cancel when it gets an agent_message_chunk with the text --cancel-text.
-
-Exit status:
-  0  every promise that could be shown is kept
-  1  a promise is broken
-  3  nothing could be measured: it does not start, does not answer, or no scenario is named so";
-
 /// Measure any ACP agent or client against the promises, at the wire.
+///
+///     lastword conform -- lastword agent
+///     lastword conform --prompt-long 'count to a million' --prompt-short 'say hi' -- my-agent --acp
+///     lastword conform --only prompt-cancel --rounds 300 --transcripts broken -- my-agent --acp
+///     lastword conform --replay broken/prompt-cancel-7.ndjson -- my-agent --acp
+///     lastword conform --client --echoes --cancels -- my-client
+///
+/// An agent runs as a child process and is spoken to on its standard input and output, one message a line. Each scenario
+/// is sent in one write, --rounds times, each time in a new session. What must happen is what the checked machine of
+/// lastword does with the same messages. Where something is due and does not come within --patience-ms, the round is
+/// broken; what still runs is then cancelled, and an agent that does not end it is replaced. A scenario that ends the
+/// input has a process of its own. --list tells each scenario, and which counterexamples do not show at the wire.
+///
+/// The prompt --prompt-long must take longer than the patience, unless it is cancelled, and --prompt-short must not.
+/// Requests for permission are answered with their first option.
+///
+/// A client runs as a child process and speaks ACP on its standard input and output. By itself it must send initialize,
+/// session/new and session/prompt, with any text; lastword plays the agent. When its prompt was answered it may prompt
+/// again, for the next round, or exit: then it is started again. It is expected to answer session/request_permission.
+/// What its handlers do does not show at the wire unless it says so:
+///
+///     --echoes     it sends the notification _lastword/echo with {"handling": TEXT} when its handler of an
+///                  agent_message_chunk begins, {"handled": TEXT} when that handler is done, and
+///                  {"returned": STOP_REASON} when its call of session/prompt has returned
+///     --cancels    it sends session/cancel for an agent_message_chunk with the text of --cancel-text
+///
+/// Verdicts: `kept` in every round, or in those that could show it; `broken, K of N`; `not supported` where the peer says
+/// so; `not shown` where what would show it did not happen.
+///
+/// Exit status: 0 every promise that could be shown is kept; 1 a promise is broken; 2 the arguments are wrong; 3 nothing
+/// was measured, since the program does not start or does not answer, or a file cannot be read or written.
 #[derive(Args)]
-#[command(after_help = PAGE)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Options {
     /// The program to measure, and its arguments
     #[arg(last = true, required_unless_present = "list", value_name = "AGENT")]
