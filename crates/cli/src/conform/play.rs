@@ -17,6 +17,9 @@ use super::{
 /// A round that moves megabytes may take so many times longer.
 const HEAVY_FACTOR: u32 = 10;
 
+/// How many lines of one round are kept. The longest one has 150,000: a burst of updates, and two echoes of each.
+const LINES_MAX: usize = 400_000;
+
 /// Our own ids stay below what a peer that reads numbers as floating point keeps exact.
 const EXACT_ID_MAX: u64 = 1 << 53;
 
@@ -375,6 +378,9 @@ impl Peer {
 
     /// The next message of the peer; none when the time is over. Its requests are answered.
     fn next(&mut self, phase: Phase, until: Instant) -> Option<Message> {
+        if self.entries.len() >= LINES_MAX {
+            return None;
+        }
         let (at, what) = self.wire.receive(until)?;
         let message = message::parse(what.bytes());
         self.record(phase, Side::Peer, at, what);

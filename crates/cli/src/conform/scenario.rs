@@ -509,3 +509,76 @@ impl Evidence {
         Verdict::Kept
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scenario(parts: &[&str], claims: Vec<Holds>) -> Scenario {
+        let part =
+            |text: &&str| Part { template: Template::Text((*text).to_owned()), is_request: text.contains("\"id\"") };
+        Scenario {
+            name: "test".to_owned(),
+            title: String::new(),
+            sources: Vec::new(),
+            parts: parts.iter().map(part).collect(),
+            claims: claims.into_iter().map(|what| Claim { promise: "AnsweredOnce", what }).collect(),
+            heavy: false,
+            needs: None,
+        }
+    }
+
+    /// What is judged of a round in which these lines were sent and came.
+    fn judged(scenario: &Scenario, sent: &[&str], came: &[&str]) -> Vec<Verdict> {
+        let mut evidence = Evidence::default();
+        for (from, lines) in [(Side::Lastword, sent), (Side::Peer, came)] {
+            for line in lines {
+                let what = What::text(*line);
+                evidence.take(&Entry { scenario: String::new(), round: 1, phase: Phase::Play, ms: 0.0, from, what });
+            }
+        }
+        scenario.judge(&evidence)
+    }
+
+    const PROMPT: &str = r#"{"id":$NEW,"method":"session/prompt","params":[$A,$LONG,$1]}"#;
+
+    #[test]
+    fn a_text_that_looks_like_a_name_is_not_replaced_again() {
+        let values = Values { sessions: &["$LONG".to_owned()], long: "$1 $NEW", short: "", cancel: "", prompt: "" };
+        let scenario = scenario(&[r#"{"id":$NEW,"method":"$/x"}"#, PROMPT], vec![]);
+        let mut last = 6;
+        let lines = scenario.fill(&values, &mut last);
+        assert_eq!(lines[0], What::text(r#"{"id":7,"method":"$/x"}"#));
+        assert_eq!(lines[1], What::text(r#"{"id":8,"method":"session/prompt","params":["$LONG","$1 $NEW",7]}"#));
+        assert_eq!((last, scenario.sessions()), (8, 1));
+    }
+
+    #[test]
+    fn an_id_is_compared_as_it_was_written() {
+        let scenario = scenario(&[r#"{"id":1.0,"method":"m"}"#], vec![Holds::EachAnsweredOnce]);
+        let sent = [r#"{"id":1.0,"method":"m"}"#];
+        assert_eq!(judged(&scenario, &sent, &[r#"{"id":1.0,"result":0}"#]), [Verdict::Kept]);
+        for wrong in [&[r#"{"id":1,"result":0}"#][..], &[r#"{"id":1.0,"result":0}"#; 2], &[]] {
+            assert!(matches!(judged(&scenario, &sent, wrong)[..], [Verdict::Broken(_)]), "{wrong:?}");
+        }
+        let stray = [r#"{"id":1.0,"result":0}"#, r#"{"id":"other","result":0}"#];
+        assert!(matches!(judged(&scenario, &sent, &stray)[..], [Verdict::Broken(_)]));
+    }
+
+    #[test]
+    fn silence_does_not_show_that_a_prompt_lives_nor_that_it_was_ended() {
+        let lives = Holds::Lives { prompt: 0, despite: 0 };
+        let claims = vec![lives, Holds::SaysCancelled { prompt: 0 }, Holds::IsAnswered { prompt: 0 }];
+        let scenario = scenario(&[PROMPT], claims);
+        let sent = [r#"{"id":1,"method":"session/prompt"}"#];
+        let verdicts = judged(&scenario, &sent, &[]);
+        assert!(
+            matches!(verdicts[..], [Verdict::NotShown(_), Verdict::NotShown(_), Verdict::Broken(_)]),
+            "{verdicts:?}"
+        );
+        let verdicts = judged(&scenario, &sent, &[r#"{"id":1,"result":{"stopReason":"cancelled"}}"#]);
+        assert!(matches!(verdicts[..], [Verdict::Broken(_), Verdict::Kept, Verdict::Kept]), "{verdicts:?}");
+        let verdicts = judged(&scenario, &sent, &[r#"{"id":1,"error":{"code":-32603,"message":"busy"}}"#]);
+        assert!(matches!(verdicts[..], [Verdict::Broken(_), Verdict::Broken(_), Verdict::Kept]), "{verdicts:?}");
+    }
+}

@@ -112,9 +112,10 @@ impl Wire {
         self.input = None;
     }
 
-    /// The next thing that the peer says; none when the time is over.
+    /// The next thing that the peer says; none when the time is over, also for a peer that never stops to speak.
     pub(crate) fn receive(&self, until: Instant) -> Option<Received> {
-        match self.output.recv_timeout(until.saturating_duration_since(Instant::now())) {
+        let left = until.checked_duration_since(Instant::now())?;
+        match self.output.recv_timeout(left) {
             Ok(received) => Some(received),
             Err(RecvTimeoutError::Timeout) => None,
             Err(RecvTimeoutError::Disconnected) => Some((Instant::now(), What::End)),

@@ -16,6 +16,7 @@ BUGS = {
     "none", "ignores-cancel", "answers-twice", "parses-ids", "drops-older", "cancels-newer", "spares-nothing",
     "says-error", "dies-at-garbage", "silent-at-garbage", "hangs", "no-cancel-request", "one-session", "leaves-child",
     "noise", "needs-login",
+    "floods",
 }
 assert BUG in BUGS, f"unknown bug {BUG}"
 
@@ -64,6 +65,8 @@ def end(session):
 def prompt(raw, session, text):
     if BUG in ("hangs", "leaves-child"):
         time.sleep(3600)
+    while BUG == "floods":
+        write(b'{"jsonrpc":"2.0","method":"session/update","params":{}}')
     if BUG == "cancels-newer" and sessions[session] is not None:
         return respond(raw, result={"stopReason": "cancelled"})
     if BUG == "drops-older":

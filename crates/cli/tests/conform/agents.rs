@@ -119,6 +119,11 @@ fn an_agent_that_hangs_is_replaced_and_spoils_no_other_scenario() {
 }
 
 #[test]
+fn an_agent_that_never_stops_to_speak_is_replaced() {
+    breaks("floods", &["prompt-cancel", "garbage-line"], &[("CancelReachesEarlierPrompts", "prompt-cancel")]);
+}
+
+#[test]
 fn what_an_agent_says_that_it_lacks_is_not_supported() {
     let options = ["--rounds", "2", "--patience-ms", EVER_MS, "--only", "prompt-cancel-request"];
     let results = measured(&options, &peer("agent.py", "no-cancel-request"));
