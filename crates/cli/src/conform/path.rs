@@ -29,6 +29,9 @@ const ROWS: &[&str] = &[
     "prompt end",
 ];
 
+/// Why no scenario has a call of the machine to its peer in it.
+const NO_MESSAGE: &str = "a path that has more than messages of the client is not told";
+
 /// A counterexample that cannot be told at the wire, and why.
 pub(crate) struct Untold {
     pub(crate) name: &'static str,
@@ -67,7 +70,8 @@ fn arrivals(text: &str) -> Result<Vec<Step>, String> {
     let recorded: Counterexample =
         serde_json::from_str(text).map_err(|error| format!("it could not be read: {error}"))?;
     if recorded.domain != "turns" {
-        return Err(format!("nothing tells the domain {} at the wire of an agent", recorded.domain));
+        // The scenarios of clients ask for the same promises.
+        return Err(format!("in the domain {}, what breaks is when a handler runs", recorded.domain));
     }
     match &*recorded.promise {
         "NothingLingers" => return Err("what a machine remembers does not show at the wire".to_owned()),
@@ -232,7 +236,7 @@ struct Fate {
 fn fates(messages: &[Message]) -> Result<Vec<Fate>, String> {
     let mut world = World::new(Connection::new(Limits::default()), messages.len());
     for (message, arriving) in messages.iter().enumerate() {
-        let action = Move { step: arriving.arrival(), message };
+        let action = Move { step: arriving.beginning(), message };
         world.take(messages, &action).map_err(|error| format!("the machine does not take it in: {error}"))?;
     }
     let mut ends: BTreeSet<Vec<Fate>> = BTreeSet::new();
@@ -293,6 +297,7 @@ fn part(message: &Message, ended: bool) -> Part {
         Kind::Request => call(r#""id":$NEW,"method":"_lastword/nothing""#, "{}"),
         Kind::Notification => call(r#""method":"_lastword/nothing""#, "{}"),
         Kind::InputEnd => return Part { template: Template::End, is_request: false },
+        Kind::Call => unreachable!("{NO_MESSAGE}"),
     });
     Part { template, is_request: message.is_request() }
 }
@@ -316,6 +321,7 @@ fn title(messages: &[Message]) -> String {
             Kind::Request => "a request".to_owned(),
             Kind::Notification => "a notification".to_owned(),
             Kind::InputEnd => "the end of the input".to_owned(),
+            Kind::Call => unreachable!("{NO_MESSAGE}"),
         }
     };
     messages.iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
@@ -330,8 +336,9 @@ mod tests {
         let (scenarios, untold) = scenarios();
         let from_files: usize = scenarios.iter().flat_map(|scenario| &scenario.sources).count() - ROWS.len();
         assert_eq!(from_files + untold.len(), COUNTEREXAMPLES.len());
+        let of_turns = untold.iter().map(|untold| untold.name).filter(|name| name.starts_with("turns-"));
         assert_eq!(
-            untold.iter().map(|untold| untold.name).collect::<Vec<_>>(),
+            of_turns.collect::<Vec<_>>(),
             [
                 "turns-CancelSparesLaterPrompts-cancel-waits-for-the-peer",
                 "turns-EveryPromptIsAnswered-peer-wait-does-not-release",

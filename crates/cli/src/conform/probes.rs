@@ -206,7 +206,8 @@ fn permission_and_its_cancel() -> Scenario {
 fn burst() -> Scenario {
     let mut parts = updates(BURST);
     parts.push(permission_request());
-    Scenario { heavy: true, ..probe("burst", "50,000 updates in one write, then a request", parts, Vec::new()) }
+    let waits = claim("FullQueueWaits", Holds::IsAnswered { prompt: BURST });
+    Scenario { heavy: true, ..probe("burst", "50,000 updates in one write, then a request", parts, vec![waits]) }
 }
 
 fn echoed(mut scenario: Scenario, need: Need) -> Scenario {
@@ -217,9 +218,10 @@ fn echoed(mut scenario: Scenario, need: Need) -> Scenario {
 
 fn updates_in_order() -> Scenario {
     let order = claim("NotificationsInOrder", Holds::EchoedInOrder { updates: UPDATES });
+    let all = claim("EveryNotificationIsHandled", Holds::AllEchoed { updates: UPDATES });
     let mut parts = updates(UPDATES);
     parts.push(request(PING));
-    echoed(probe("updates", "50 updates in one write", parts, vec![order]), Need::Echo)
+    echoed(probe("updates", "50 updates in one write", parts, vec![order, all]), Need::Echo)
 }
 
 fn request_after_updates() -> Scenario {

@@ -14,29 +14,8 @@ use super::{
     transcript::{self, Entry},
 };
 
-/// The rows of the promises that the models check.
+/// The rows of the promises. That each promise of a scenario has one is held by a test.
 const PROMISES: &str = include_str!("../../../../specs/promises.toml");
-
-/// The promises of the barrier that show at the wire.
-const BARRIER: &[(&str, &str)] = &[
-    ("NotificationsInOrder", "notification handlers run one at a time, in arrival order"),
-    (
-        "ResponseAfterEarlierNotifications",
-        "a caller gets a response only after the notifications that arrived before it were handled",
-    ),
-    (
-        "ResponseBeforeLaterNotifications",
-        "a caller resumes before the handler of any notification that arrived after its response starts",
-    ),
-    (
-        "RequestAfterEarlierNotifications",
-        "a request's handler starts only after the notifications that arrived before it were handled",
-    ),
-    (
-        "NoSilentDrop",
-        "a message that was read is handled, answered with an error, or closes the connection with a stated reason",
-    ),
-];
 
 /// The width where there is no terminal to ask.
 const WIDTH_DEFAULT: u16 = 120;
@@ -358,16 +337,10 @@ fn escape(text: &str) -> String {
     text.replace('|', "\\|").replace('<', "&lt;")
 }
 
-/// Every promise that shows at the wire with its statement, in the order in which they are told.
+/// Every promise with its statement, in the order in which they are told.
 fn statements() -> Vec<(String, String)> {
     let rows = promises::rows(PROMISES).unwrap_or_default();
-    let mut statements: Vec<(String, String)> = rows.into_iter().map(|row| (row.name, row.statement)).collect();
-    for (name, statement) in BARRIER {
-        if statements.iter().all(|(known, _)| known != name) {
-            statements.push(((*name).to_owned(), (*statement).to_owned()));
-        }
-    }
-    statements
+    rows.into_iter().map(|row| (row.name, row.statement)).collect()
 }
 
 /// The scenarios, what each one shows, and what cannot be shown.

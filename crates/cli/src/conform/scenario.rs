@@ -77,7 +77,7 @@ pub(crate) enum Holds {
     SaysCancelled { prompt: usize },
     /// If the prompt was answered, it was not ended, although the other part came before it or is about another one.
     Lives { prompt: usize, despite: usize },
-    /// The prompt is answered.
+    /// The request, mostly a prompt, is answered.
     IsAnswered { prompt: usize },
     /// The part is answered with this error.
     Refused { part: usize, code: i64 },
@@ -85,6 +85,8 @@ pub(crate) enum Holds {
     Complained { codes: &'static [i64] },
     /// The updates are handled one at a time, in their order.
     EchoedInOrder { updates: usize },
+    /// All updates are handled.
+    AllEchoed { updates: usize },
     /// All updates were handled when the client answered the part.
     EchoedBefore { updates: usize, part: usize },
     /// All updates were handled when the prompt returned.
@@ -177,7 +179,7 @@ impl Scenario {
         let answered = round.requests.iter().all(|(id, sent)| round.answers_to(id).count() >= *sent || excused(id));
         let told = self.claims.iter().all(|claim| match &claim.what {
             Holds::Complained { .. } => round.complaints().next().is_some(),
-            Holds::EchoedInOrder { updates } | Holds::EchoedBefore { updates, .. } => {
+            Holds::EchoedInOrder { updates } | Holds::AllEchoed { updates } | Holds::EchoedBefore { updates, .. } => {
                 round.handled().count() >= *updates
             }
             Holds::EchoedBeforeReturn { updates } => round.handled().count() >= *updates && round.returned().is_some(),
@@ -229,7 +231,8 @@ impl Scenario {
                 })
             }
             Holds::IsAnswered { prompt } => check(round.answers(*prompt).next().is_some(), &|| {
-                format!("prompt {} had no answer {silence}", prompt + 1)
+                let what = if self.is_prompt(*prompt) { "prompt" } else { "request" };
+                format!("{what} {} had no answer {silence}", prompt + 1)
             }),
             Holds::Refused { part, code } => match round.answers(*part).next() {
                 None => broken(format!("it was not answered {silence}")),
@@ -244,6 +247,10 @@ impl Scenario {
                 }),
             },
             Holds::EchoedInOrder { updates } => round.one_at_a_time(*updates),
+            Holds::AllEchoed { updates } => {
+                let handled = round.handled().count();
+                check(handled >= *updates, &|| format!("{handled} of {updates} updates were handled {silence}"))
+            }
             Holds::EchoedBefore { updates, part } => match round.place_of_answer(*part) {
                 None => Verdict::NotShown(format!("the request was not answered {silence}")),
                 Some(place) => {

@@ -10,7 +10,7 @@ import sys
 BUG = sys.argv[1] if len(sys.argv) > 1 else "none"
 BUGS = {
     "none", "handles-late", "out-of-order", "returns-late", "dies-at-garbage", "answers-twice", "one-prompt", "no-prompt",
-    "never-cancels",
+    "never-cancels", "drops-updates",
 }
 assert BUG in BUGS, f"unknown bug {BUG}"
 
@@ -82,6 +82,8 @@ def take(line):
     method = message.get("method")
     if method == "session/update":
         text = message["params"]["update"]["content"]["text"]
+        if BUG == "drops-updates" and text == "7":
+            return
         waiting.append(text)
         if BUG == "returns-late" or BUG not in ("handles-late", "out-of-order"):
             handle_waiting()
