@@ -20,6 +20,9 @@ const PROMISES: &str = include_str!("../../../../specs/promises.toml");
 /// The width where there is no terminal to ask.
 const WIDTH_DEFAULT: u16 = 120;
 
+/// The least width that is laid out; on a narrower terminal lines run over its edge.
+const WIDTH_MIN: u16 = 80;
+
 const RULES: TableStyle = TableStyle::new()
     .top_border(LineStyle::none().fill('─').junction('─'))
     .header_separator(LineStyle::none().fill('─').junction('─'))
@@ -204,7 +207,7 @@ impl Report {
     /// For people at a terminal. It carries ANSI styles.
     pub(crate) fn table(&self) -> String {
         let mut table = Table::new();
-        let width = table.width().unwrap_or(WIDTH_DEFAULT);
+        let width = table.width().unwrap_or(WIDTH_DEFAULT).max(WIDTH_MIN);
         table
             .load_style(RULES)
             .set_content_arrangement(ContentArrangement::Dynamic)
