@@ -81,7 +81,7 @@ pub(crate) enum Holds {
     IsAnswered { prompt: usize },
     /// The part is answered with this error.
     Refused { part: usize, code: i64 },
-    /// Somebody is told that a line was bad: an error with the id null, or with the id of the part.
+    /// Somebody is told that a line was bad: an error with the id null.
     Complained { codes: &'static [i64] },
     /// The updates are handled one at a time, in their order.
     EchoedInOrder { updates: usize },
@@ -297,12 +297,10 @@ impl Scenario {
                 return Verdict::Broken(format!("the request {id} was not answered"));
             }
         }
-        match round.strays.first() {
-            Some(id) if !(id == "null" && self.may_complain()) => {
-                Verdict::Broken(format!("a response came with the id {id}, which no request has"))
-            }
-            _ if round.answered == 0 => Verdict::NotShown("nothing was answered".to_owned()),
-            _ => Verdict::Kept,
+        match round.strays.iter().find(|id| !(*id == "null" && self.may_complain())) {
+            Some(id) => Verdict::Broken(format!("a response came with the id {id}, which no request has")),
+            None if round.answered == 0 => Verdict::NotShown("nothing was answered".to_owned()),
+            None => Verdict::Kept,
         }
     }
 
@@ -384,7 +382,7 @@ pub(crate) struct Evidence {
     late: BTreeSet<String>,
     /// The ids of responses to nothing that was sent.
     strays: Vec<String>,
-    /// The errors that are about no request, or about a line that was no request.
+    /// The responses with the id null, where no request has it.
     complaints: Vec<Answer>,
     echoes: Vec<(usize, Echo)>,
     /// Where the client's `session/cancel` stands.
