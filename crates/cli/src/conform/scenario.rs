@@ -2,7 +2,7 @@
 //!
 //! It is judged from a transcript alone, so that a recorded round is judged like a live one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::{
     message::{self, Answer, METHOD_NOT_FOUND, Message, Response},
@@ -378,8 +378,8 @@ pub(crate) struct Evidence {
     answers: BTreeMap<String, Vec<(usize, Answer)>>,
     /// How many responses to parts there are.
     answered: usize,
-    /// The ids of parts that were answered only when the round was cleaned up, which is no evidence.
-    late: BTreeSet<String>,
+    /// How many responses came only when the round was cleaned up, which is no evidence, by id.
+    late: BTreeMap<String, usize>,
     /// The ids of responses to nothing that was sent.
     strays: Vec<String>,
     /// The responses with the id null, where no request has it.
@@ -421,7 +421,7 @@ impl Evidence {
             },
             (Side::Peer, Phase::Cleanup) => match message::parse(entry.what.bytes()) {
                 Message::Response(response) => {
-                    self.late.insert(response.id);
+                    *self.late.entry(response.id).or_default() += 1;
                 }
                 _ => self.ended |= entry.what == What::End,
             },
@@ -465,7 +465,9 @@ impl Evidence {
 
     /// Whether a request of the scenario has no answer.
     pub(crate) fn lacks_an_answer(&self) -> bool {
-        self.requests.keys().any(|id| self.answers_to(id).next().is_none() && !self.late.contains(id))
+        self.requests
+            .iter()
+            .any(|(id, sent)| self.answers_to(id).count() + self.late.get(id).copied().unwrap_or(0) < *sent)
     }
 
     fn place_of_answer(&self, part: usize) -> Option<usize> {

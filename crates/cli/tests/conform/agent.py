@@ -17,6 +17,7 @@ BUGS = {
     "says-error", "dies-at-garbage", "silent-at-garbage", "hangs", "no-cancel-request", "one-session", "leaves-child",
     "noise", "needs-login",
     "floods",
+    "loses-first-cancel",
 }
 assert BUG in BUGS, f"unknown bug {BUG}"
 
@@ -81,6 +82,9 @@ def prompt(raw, session, text):
 
 
 def cancel(session):
+    if BUG == "loses-first-cancel" and session not in marked:
+        marked.add(session)
+        return
     marked.add(session)
     if BUG == "drops-older":
         raw, sessions[session] = sessions.get(session), None

@@ -124,6 +124,12 @@ fn an_agent_that_never_stops_to_speak_is_replaced() {
 }
 
 #[test]
+fn an_answer_that_comes_only_when_a_round_is_cleaned_up_spoils_no_later_round() {
+    // The first cancel of each session is lost, so that the prompt ends in the clean-up, beside a request with its id.
+    breaks("loses-first-cancel", &["id-in-use", "prompt-cancel"], &[("CancelReachesEarlierPrompts", "prompt-cancel")]);
+}
+
+#[test]
 fn what_an_agent_says_that_it_lacks_is_not_supported() {
     let options = ["--rounds", "2", "--patience-ms", EVER_MS, "--only", "prompt-cancel-request"];
     let results = measured(&options, &peer("agent.py", "no-cancel-request"));
