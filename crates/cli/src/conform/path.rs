@@ -349,6 +349,37 @@ mod tests {
         );
     }
 
+    /// What a change of the machine would change here unnoticed, since the claims are its own.
+    #[test]
+    fn which_prompts_end_and_which_live_is_pinned() {
+        let (scenarios, _) = scenarios();
+        let told = |scenario: &Scenario| {
+            let fates = scenario.claims.iter().filter_map(|claim| match claim.what {
+                Holds::Ends { prompt, by } => Some(format!(" {} by {}", prompt + 1, by + 1)),
+                Holds::Lives { prompt, .. } => Some(format!(" {} lives", prompt + 1)),
+                _ => None,
+            });
+            format!("{}:{}", scenario.name, fates.collect::<String>())
+        };
+        assert_eq!(
+            scenarios.iter().map(told).collect::<Vec<_>>(),
+            [
+                "prompt-prompt: 1 by 2 2 lives",
+                "prompt-cancel: 1 by 2",
+                "prompt-cancel-request: 1 by 2",
+                "cancel-prompt: 2 lives",
+                "cancel-request-prompt: 2 lives",
+                "prompt-cancel-prompt: 1 by 2 3 lives",
+                "prompt-prompt-cancel: 1 by 2 2 by 3",
+                "prompt-abort-1: 1 by 2",
+                "prompt-prompt-b-cancel: 1 by 3 2 lives",
+                "prompt-end:",
+                "cancel-request-prompt-cancel-request: 2 by 3",
+                "prompt-prompt-cancel-prompt: 1 by 2 2 by 3 4 lives",
+            ]
+        );
+    }
+
     #[test]
     fn what_is_claimed_is_what_the_machine_does() {
         let (scenarios, _) = scenarios();
