@@ -2,6 +2,7 @@
 
 mod agent;
 mod completions;
+mod conform;
 mod guard;
 mod logs;
 mod stdio;
@@ -11,8 +12,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-/// Tools around the Agent Client Protocol: a guard in front of any agent, a reference agent, and a checker of what a program
-/// recorded.
+/// Tools around the Agent Client Protocol: a guard in front of any agent, a measure for any agent or client, a reference agent,
+/// and a checker of what a program recorded.
 ///
 /// `lastword help COMMAND` is the page of a command.
 #[derive(Parser)]
@@ -25,6 +26,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Agent(agent::Options),
+    Conform(Box<conform::Options>),
     Guard(guard::Options),
     Trace(trace::Options),
     Completions(completions::Options),
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Agent(options) => logs::install().and_then(|()| agent::run(&options)),
+        Command::Conform(options) => return conform::run(&options),
         Command::Guard(options) => return guard::run(options),
         // It records nothing: the file that LASTWORD_TRACE names may be the very one to check.
         Command::Trace(options) => return trace::run(&options),
