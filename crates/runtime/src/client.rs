@@ -285,8 +285,9 @@ impl<C: Client> ClientRole<C> {
         R: Serialize + 'static,
         H: Future<Output = Result<R, Error>> + Send + 'static,
     {
-        let request = wire::params(params)?;
-        Ok(self.start(move |client, context| handler(client, request, context)))
+        // Boxed, as an update is as long as half a kilobyte, and moves from hand to hand until its handler begins.
+        let request = Box::new(wire::params(params)?);
+        Ok(self.start(move |client, context| handler(client, *request, context)))
     }
 
     fn start<R, H>(&self, handler: impl FnOnce(Arc<C>, ClientContext) -> H + Send + 'static) -> Start
@@ -297,7 +298,8 @@ impl<C: Client> ClientRole<C> {
         let (client, agent) = (Arc::clone(&self.client), self.agent.clone());
         handler::start(move |context| {
             let agent = agent.by(context.arrival());
-            handler(client, ClientContext { context, agent })
+            // Boxed for the same reason: a task is moved some times before it runs, whole.
+            Box::pin(handler(client, ClientContext { context, agent }))
         })
     }
 }

@@ -91,12 +91,16 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         if self.ended {
             return Ok(false);
         }
-        self.buffer.drain(..self.start);
+        // What is left is moved only where no less was taken, so that no byte is moved more than once or twice, also where
+        // much is read ahead and little taken at a time.
+        if self.start >= self.ahead() {
+            self.buffer.drain(..self.start);
+            self.scanned -= self.start;
+            self.start = 0;
+        }
         if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES_MAX {
             self.buffer = Vec::new();
         }
-        self.scanned -= self.start;
-        self.start = 0;
         self.buffer.reserve(CHUNK_BYTES);
         self.ended = self.reader.read_buf(&mut self.buffer).await? == 0;
         Ok(!self.ended)

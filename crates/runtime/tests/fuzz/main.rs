@@ -37,7 +37,7 @@ const SECONDS_DEFAULT: u64 = 2;
 const CASE_MAX: Duration = Duration::from_secs(60);
 
 /// Cases between two looks at the clock.
-const CASES_PER_LOOK: u32 = 100;
+const CASES_PER_LOOK: u32 = 20;
 
 /// The longest line that is taken in: short, so that longer ones are met.
 const LINE_BYTES_MAX: usize = 8192;
