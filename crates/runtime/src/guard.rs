@@ -19,7 +19,7 @@ use std::{
 
 use agent_client_protocol_schema::v1::{AGENT_METHOD_NAMES as METHODS, Error};
 use lastword_core::{Cause, SessionId};
-use serde::Deserialize;
+use serde::{Deserialize, de::IgnoredAny};
 use serde_json::{json, value::RawValue};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
@@ -179,6 +179,15 @@ struct OfSession {
     session: SessionId,
 }
 
+/// What of a prompt must be right for it to be one. What its parts are is the agent's business.
+#[derive(Deserialize)]
+struct OfPrompt {
+    #[serde(rename = "sessionId")]
+    session: SessionId,
+    #[serde(rename = "prompt")]
+    _parts: Vec<IgnoredAny>,
+}
+
 fn session(params: Option<&RawValue>) -> Result<SessionId, Error> {
     Ok(wire::params::<OfSession>(params)?.session)
 }
@@ -237,7 +246,8 @@ impl Front {
             return Err(not_found(method));
         }
         Ok(if method == METHODS.session_prompt {
-            let session = session(raw)?;
+            // One with bad parameters ends nothing, so it must not be taken for a prompt.
+            let session = wire::params::<OfPrompt>(raw)?.session;
             let turn = session.clone();
             Request::Prompt(session, start_raw(move |context| forward.prompt(turn, params, context)))
         } else if method == METHODS.session_cancel {
