@@ -406,7 +406,8 @@ pub fn record(model: &ConnectionModel, configuration: &Configuration, promise: &
         .map(|action| CounterexampleStep {
             message: action.message + 1,
             step: action.step.clone(),
-            digest: world.take(&model.messages, action).is_ok().then(|| world.core.digest()),
+            digest: (model.owes(&world, action) && world.take(&model.messages, action).is_ok())
+                .then(|| world.core.digest()),
         })
         .collect();
     Counterexample {

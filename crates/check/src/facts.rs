@@ -36,6 +36,7 @@ pub fn of_domain(domain: &str) -> &'static [&'static str] {
     match domain {
         "turns" => &turns::FACTS,
         "barrier" => &barrier::FACTS,
+        "guard" => &turns::FACTS_OF_GUARD,
         _ => &[],
     }
 }
@@ -49,8 +50,8 @@ pub fn measure(domain: &str, fact: &'static str, limits: Limits) -> Result<Value
     runtime()
         .block_on(async {
             match domain {
-                "turns" => turns::measure(fact, limits).await,
-                _ => barrier::measure(fact, limits).await,
+                "barrier" => barrier::measure(fact, limits).await,
+                _ => turns::measure(fact, limits).await,
             }
         })
         .map_err(|source| FactError { fact, source })

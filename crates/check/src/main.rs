@@ -337,7 +337,8 @@ fn renew(specs: &Specs, file: &Path, mut counterexample: Counterexample) -> Stat
         let mut world = model.initial();
         for step in &mut counterexample.steps {
             let action = Move { step: step.step.clone(), message: step.message - 1 };
-            step.digest = world.take(&model.messages, &action).is_ok().then(|| world.core.digest());
+            let taken = model.owes(&world, &action) && world.take(&model.messages, &action).is_ok();
+            step.digest = taken.then(|| world.core.digest());
         }
         counterexample.write(file).map_err(|error| error.to_string())
     });

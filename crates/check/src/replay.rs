@@ -6,7 +6,7 @@
 
 use lastword_core::{Effect, Limits, Step};
 use lastword_model::{
-    ConnectionModel, Counterexample, Message, Move, Said, World,
+    ConnectionModel, Counterexample, Move, Said, World,
     promises::{self, Check, View},
 };
 
@@ -105,7 +105,7 @@ impl Run<'_> {
                 return Err(Verdict::Differs(format!("the configuration has no message {}", recorded.message)));
             };
             let action = Move { step: recorded.step.clone(), message };
-            let owed = self.world.core.clone().apply(action.step.clone()).is_ok();
+            let owed = self.model.owes(&self.world, &action);
             if !self.mutated && owed != recorded.digest.is_some() {
                 let now = if owed { "takes" } else { "refuses" };
                 return Err(self.differs(&format!("the machine now {now} the step {:?}", action.step)));
@@ -136,13 +136,14 @@ impl Run<'_> {
     async fn take(&mut self, action: &Move, tell: &mut impl FnMut(&Happened<'_>)) -> Result<(), Verdict> {
         let messages = &self.model.messages;
         let effects = match &mut self.rig {
-            Some(rig) => {
+            // What stands behind a guard is the model's; its front is on the rig.
+            Some(rig) if !self.world.is_of_back(&action.step) => {
                 let (effects, core) = rig.take(action).await.map_err(|error| differs(self.taken, &error))?;
                 self.world.core = core;
                 self.world.observe(messages, action, &effects);
                 effects
             }
-            None => self.world.take(messages, action).map_err(|error| differs(self.taken, &error))?,
+            _ => self.world.take(messages, action).map_err(|error| differs(self.taken, &error))?,
         };
         self.taken += 1;
         let digest = self.world.core.digest();
@@ -158,9 +159,10 @@ impl Run<'_> {
     async fn finish(&mut self, tell: &mut impl FnMut(&Happened<'_>)) -> Result<(), Verdict> {
         for _ in 0..FINISH_STEPS_MAX {
             // The peer sends nothing more. But a machine that closed the connection ends the input itself.
-            let is_owed = |action: &Move| match Message::of(&action.step) {
-                None => self.model.is_fair(&action.step, action.message),
-                Some(_) => action.step == Step::InputEnded && self.world.core.is_closed(),
+            let is_owed = |action: &Move| {
+                let is_sent = action.step == self.model.messages[action.message].beginning();
+                let ends_itself = action.step == Step::InputEnded && self.world.core.is_closed();
+                (!is_sent && self.model.is_fair(&action.step, action.message)) || ends_itself
             };
             let next = self.model.moves(&self.world).into_iter().find(is_owed);
             let Some(next) = next else { break };

@@ -16,7 +16,7 @@ use lastword_model::{
 use crate::mutants::Mutant;
 
 /// The domains, in the order in which they are checked.
-pub const DOMAINS: [&str; 2] = ["turns", "barrier"];
+pub const DOMAINS: [&str; 3] = ["turns", "barrier", "guard"];
 
 /// Everything that stands under specs.
 #[derive(Debug)]

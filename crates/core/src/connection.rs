@@ -520,7 +520,10 @@ impl Connection {
     }
 
     fn grace_may_end(&self, arrival: Arrival) -> bool {
-        self.requests.get(arrival).is_some_and(|request| request.stage == Stage::Running && request.ended.is_some())
+        self.requests.get(arrival).is_some_and(|request| {
+            request.stage == Stage::Running
+                && guard!(self.limits, "ended-handler-is-dropped-in-the-end", request.ended.is_some())
+        })
     }
 
     fn resume_may_end(&self, call: CallId) -> bool {

@@ -34,12 +34,13 @@ pub struct Forced {
 
 /// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
 #[cfg(feature = "check")]
-pub const GUARDS: [&str; 22] = [
+pub const GUARDS: [&str; 23] = [
     "answered-at-once-only-while-held",
     "busy-session-refuses",
     "callers-learn-of-close",
     "cancel-ends-earlier-prompts",
     "clean-up-own-entry-only",
+    "ended-handler-is-dropped-in-the-end",
     "ended-prompt-says-cancelled",
     "ended-request-never-runs",
     "ended-whatever-it-returned",

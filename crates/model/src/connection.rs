@@ -1,7 +1,8 @@
 //! The model of a configuration: the peer that it describes, and the machine itself.
 //!
 //! The domains turns and barrier look at one machine; they differ in what the peer sends, in the promises, and in the
-//! variables of their specifications.
+//! variables of their specifications. The domain guard has two: that of turns, whose handlers put their prompts to an agent,
+//! and one on the side of that agent, which makes the calls.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::{
     world::{Call, Fate, Move, Said, World},
 };
 
-/// The model of one configuration of the domains turns and barrier.
+/// The model of one configuration of the domains turns, barrier and guard.
 ///
 /// Left out, as in the specifications: what handlers do besides running, calling the peer once and returning; a request id
 /// that is used twice at once.
@@ -32,6 +33,7 @@ pub struct ConnectionModel {
 enum Domain {
     Turns,
     Barrier,
+    Guard,
 }
 
 impl ConnectionModel {
@@ -62,11 +64,12 @@ impl ConnectionModel {
                 kind_of.insert(*number, (Kind::RequestCancel, Some(RequestId::from(*target as u64))));
             }
         }
-        let [session_b, deaf, fails, drops] = [
+        let [session_b, deaf, fails, drops, silent] = [
             configuration.set("SessionB")?,
             configuration.set("Deaf")?,
             configuration.set("Fails")?,
             configuration.set("Drops")?,
+            configuration.set("Silent")?,
         ];
         let waits = configuration.sets("Waits")?;
         let is_queued =
@@ -90,6 +93,7 @@ impl ConnectionModel {
                         .find(|wait| waiter(wait) == Some(*number))
                         .map(|wait| wait.iter().filter(|other| *other != number).map(|other| other - 1).collect()),
                     drops: drops.contains(number),
+                    silent: silent.contains(number),
                 }
             })
             .collect();
@@ -100,9 +104,13 @@ impl ConnectionModel {
                 expected: "such that the messages are numbered from 1 without a gap",
             });
         }
-        let domain = if configuration.domain == "barrier" { Domain::Barrier } else { Domain::Turns };
+        let domain = match configuration.domain.as_str() {
+            "barrier" => Domain::Barrier,
+            "guard" => Domain::Guard,
+            _ => Domain::Turns,
+        };
         match domain {
-            Domain::Turns => {
+            Domain::Turns | Domain::Guard => {
                 limits.requests_in_flight_max = configuration.number("InFlightMax")?;
                 limits.overlap = configuration.overlap("Overlap")?;
             }
@@ -111,7 +119,7 @@ impl ConnectionModel {
                 limits.notifications_stuck_max = configuration.number("StuckMax")?;
             }
         }
-        let one_at_a_time = domain == Domain::Turns && configuration.flag("OneAtATime")?;
+        let one_at_a_time = domain != Domain::Barrier && configuration.flag("OneAtATime")?;
         Ok(Self { messages, one_at_a_time, limits, domain })
     }
 
@@ -130,7 +138,11 @@ impl ConnectionModel {
     /// The state in which nothing has happened.
     #[must_use]
     pub fn initial(&self) -> World {
-        World::new(Connection::new(self.limits), self.messages.len())
+        let world = World::new(Connection::new(self.limits), self.messages.len());
+        match self.domain {
+            Domain::Guard => world.guarding(Connection::new(Limits::default())),
+            Domain::Turns | Domain::Barrier => world,
+        }
     }
 
     /// The same client in front of a machine with other limits, for example with a guard forced.
@@ -156,17 +168,20 @@ impl ConnectionModel {
             .filter(|message| self.may_begin(world, *message))
             .map(|message| Move { step: self.messages[message].beginning(), message })
             .collect();
-        if !world.core.has_input_ended() && !world.core.is_closed() {
-            for (call, _) in world.core.calls() {
+        let caller = world.caller_core();
+        if !caller.has_input_ended() && !caller.is_closed() {
+            for (call, _) in caller.calls() {
                 if let Some(message) = world.caller(call)
-                    && world.core.awaits_response(call)
+                    && caller.awaits_response(call)
                     && self.peer_answers(world, message)
                 {
                     moves.push(Move { step: Step::ResponseArrived { call }, message });
                 }
             }
         }
-        for step in world.core.may_come() {
+        let of_back = world.back.iter().flat_map(Connection::may_come).filter(|step| world.is_of_back(step));
+        let of_front = world.core.may_come().into_iter().filter(|step| !world.is_of_back(step));
+        for step in of_front.chain(of_back) {
             let message = match &step {
                 Step::Started(arrival) | Step::Returned(arrival, _) | Step::GraceOver(arrival) => {
                     world.message_of(*arrival)
@@ -181,7 +196,25 @@ impl ConnectionModel {
                 moves.push(Move { step, message });
             }
         }
+        if self.domain == Domain::Guard {
+            // The handler of a prompt puts it to the agent.
+            let asks = |message: &usize| self.does(world, *message, &Step::Called { by: None });
+            moves.extend(
+                (0..self.messages.len()).filter(asks).map(|message| Move { step: Step::Called { by: None }, message }),
+            );
+        }
         moves
+    }
+
+    /// Whether a step may be taken: the machine owes it or, where it is one of the machine behind a guard, which always lets
+    /// somebody call, the handlers of the guard come to it.
+    #[must_use]
+    pub fn owes(&self, world: &World, action: &Move) -> bool {
+        if world.is_of_back(&action.step) {
+            self.moves(world).contains(action)
+        } else {
+            world.core.clone().apply(action.step.clone()).is_ok()
+        }
     }
 
     /// The peer sends messages that differ in nothing in the order of their numbers, and nothing after its end. The reader
@@ -231,12 +264,27 @@ impl ConnectionModel {
     }
 
     fn peer_answers(&self, world: &World, message: usize) -> bool {
+        if self.messages[message].silent {
+            return false;
+        }
         self.messages[message].waits.iter().flatten().all(|request| world.fates[*request].said.is_some())
     }
 
     /// What a handler or a caller does of what the machine lets it do.
     fn does(&self, world: &World, message: usize, step: &Step) -> bool {
         let handler = &self.messages[message];
+        if self.domain == Domain::Guard && handler.is_prompt() {
+            let call = world.fates[message].call;
+            let Some(arrival) = world.fates[message].arrival else { return false };
+            return match step {
+                Step::Called { .. } => call == Call::None && world.core.is_running(arrival),
+                // It answers what the agent did; or its time is over, and with its future the call is dropped first.
+                Step::Returned(_, outcome) => call == Call::Over && (*outcome == Outcome::Failed) == handler.fails,
+                Step::CallDropped { .. } => world.core.may_come().contains(&Step::GraceOver(arrival)),
+                Step::GraceOver(_) => call == Call::Dropped,
+                _ => true,
+            };
+        }
         match step {
             Step::Returned(_, outcome) => (*outcome == Outcome::Failed) == handler.fails && !world.calls(message),
             Step::Called { .. } => handler.waits.is_some() && world.fates[message].call == Call::None,
@@ -249,7 +297,7 @@ impl ConnectionModel {
     #[must_use]
     pub fn is_fair(&self, step: &Step, message: usize) -> bool {
         match step {
-            Step::Called { .. } | Step::CallDropped { .. } => false,
+            Step::Called { .. } | Step::CallDropped { .. } => self.domain == Domain::Guard,
             // A handler waits for nothing but its call; somebody else may never look at the response.
             Step::Resumed { .. } => self.messages[message].kind != Kind::Call,
             Step::Returned(..) => !self.messages[message].deaf,
@@ -270,6 +318,7 @@ impl ConnectionModel {
         match self.domain {
             Domain::Turns => promises::TURNS,
             Domain::Barrier => promises::BARRIER,
+            Domain::Guard => promises::GUARD,
         }
     }
 
@@ -280,6 +329,9 @@ impl ConnectionModel {
         match self.domain {
             Domain::Turns => self.project_turns(world),
             Domain::Barrier => self.project_barrier(world),
+            Domain::Guard => {
+                format!("/\\agent={}{}", self.each(|message| call(world, message)), self.project_turns(world))
+            }
         }
     }
 
@@ -293,16 +345,6 @@ impl ConnectionModel {
         let after = |message: usize| {
             let open = world.calls.values().find(|open| open.message == message && is_kept(message));
             open.and_then(|open| open.after).unwrap_or(0).to_string()
-        };
-        let call = |message: usize| {
-            let call = match world.fates[message].call {
-                Call::None => "none",
-                Call::Waiting => "waiting",
-                Call::Kept => "kept",
-                Call::Given => "given",
-                Call::Over => "over",
-            };
-            format!("\"{call}\"")
         };
         let task = |message: usize| {
             let task = match world.task(message) {
@@ -328,7 +370,7 @@ impl ConnectionModel {
             self.each(after),
             self.each(|message| world.fates[message].at.to_string()),
             breach.join(","),
-            self.each(call),
+            self.each(|message| call(world, message).replace("dropped", "over")),
             if world.core.is_closed() { "TRUE" } else { "FALSE" },
             self.each(task),
         )
@@ -347,7 +389,7 @@ impl ConnectionModel {
             format!("\"{said}\"")
         });
         let called: Vec<String> = (0..self.messages.len())
-            .filter(|message| world.fates[*message].call != Call::None)
+            .filter(|message| self.domain == Domain::Turns && world.fates[*message].call != Call::None)
             .map(|message| (message + 1).to_string())
             .collect();
         // The machine decides at the door, so that it has no registry: those variables keep their first values.
@@ -359,6 +401,19 @@ impl ConnectionModel {
             self.each(|message| format!("\"{}\"", world.task(message))),
         )
     }
+}
+
+/// How far the call of a message has come, in the words of the specifications.
+fn call(world: &World, message: usize) -> String {
+    let call = match world.fates[message].call {
+        Call::None => "none",
+        Call::Waiting => "waiting",
+        Call::Kept => "kept",
+        Call::Given => "given",
+        Call::Over => "over",
+        Call::Dropped => "dropped",
+    };
+    format!("\"{call}\"")
 }
 
 /// Messages that differ in nothing but their kinds and ids.
@@ -375,6 +430,7 @@ fn messages(kinds: &[Kind]) -> Vec<Message> {
             fails: false,
             waits: None,
             drops: false,
+            silent: false,
         }
     };
     (1..).zip(kinds).map(message).collect()

@@ -42,6 +42,8 @@ pub struct Message {
     pub waits: Option<Vec<usize>>,
     /// Whoever calls may give up.
     pub drops: bool,
+    /// Where it is put to an agent: that one never answers.
+    pub silent: bool,
 }
 
 impl Message {
@@ -61,7 +63,7 @@ impl Message {
         };
         let [id, target] = [id, target].map(Option::<&RequestId>::cloned);
         let session = session.cloned();
-        Some(Self { kind, id, session, target, deaf: false, fails: false, waits: None, drops: false })
+        Some(Self { kind, id, session, target, deaf: false, fails: false, waits: None, drops: false, silent: false })
     }
 
     /// The step with which it begins: the inverse of [`Message::of`].

@@ -114,17 +114,28 @@ pub const BARRIER: &[Promise] = &[
     Promise { name: "CallersLearnOfClose", check: Check::Always(callers_learn_of_close) },
 ];
 
+/// The promises of the domain guard; all those of turns that a state can show are one of them.
+pub const GUARD: &[Promise] = &[
+    Promise { name: "AgentSeesOneTurn", check: Check::Always(agent_sees_one_turn) },
+    Promise { name: "ClientSeesTurnsKept", check: Check::Always(client_sees_turns_kept) },
+    Promise {
+        name: "SilentAgentIsGivenUp",
+        check: Check::Eventually { when: is_ended_and_with_agent, then: is_answered_or_given_up },
+    },
+];
+
 /// The promises of a domain.
 #[must_use]
 pub fn of_domain(domain: &str) -> &'static [Promise] {
     match domain {
         "turns" => TURNS,
         "barrier" => BARRIER,
+        "guard" => GUARD,
         _ => &[],
     }
 }
 
-/// The promises of all domains of a connection.
+/// The promises that every connection keeps, whatever stands behind it.
 pub fn all() -> impl Iterator<Item = &'static Promise> {
     TURNS.iter().chain(BARRIER)
 }
@@ -297,7 +308,7 @@ fn waits_for_peer(view: View<'_>, number: usize) -> bool {
 }
 
 fn is_answered_by_peer(view: View<'_>, number: usize) -> bool {
-    view.world.fates[number].call == Call::Over
+    view.world.fates[number].call.is_over()
 }
 
 fn is_taken_in(view: View<'_>, number: usize) -> bool {
@@ -324,4 +335,24 @@ fn full_queue_waits(view: View<'_>) -> bool {
 fn callers_learn_of_close(view: View<'_>) -> bool {
     let core = &view.world.core;
     !core.has_input_ended() || !core.calls().any(|(call, _)| core.awaits_response(call))
+}
+
+fn agent_sees_one_turn(view: View<'_>) -> bool {
+    let is_with_agent = |prompt: &usize| view.world.fates[*prompt].call == Call::Waiting;
+    view.prompts()
+        .filter(is_with_agent)
+        .all(|one| view.prompts().filter(is_with_agent).all(|other| one == other || !view.same_session(one, other)))
+}
+
+fn client_sees_turns_kept(view: View<'_>) -> bool {
+    TURNS.iter().all(|promise| promise.holds(view.messages, view.world))
+}
+
+fn is_ended_and_with_agent(view: View<'_>, number: usize) -> bool {
+    let fate = &view.world.fates[number];
+    view.messages[number].is_prompt() && fate.call != Call::None && fate.ended_by > 0
+}
+
+fn is_answered_or_given_up(view: View<'_>, number: usize) -> bool {
+    view.world.fates[number].call.is_over()
 }

@@ -68,8 +68,18 @@ pub enum Call {
     Kept,
     /// The response was given, and the caller has not resumed.
     Given,
-    /// The caller has resumed, has given up, has learned that the peer is gone, or is not waited for any more.
+    /// The caller has resumed, has learned that the peer is gone, or is not waited for any more.
     Over,
+    /// The caller has given up.
+    Dropped,
+}
+
+impl Call {
+    /// Nobody waits for it any more.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        matches!(self, Self::Over | Self::Dropped)
+    }
 }
 
 /// A call that is not over.
@@ -101,6 +111,8 @@ pub struct World {
     pub core: Connection,
     /// What each message has met, by message.
     pub fates: Vec<Fate>,
+    /// The machine of the agent's side, where the first one is the client's side of a guard: the calls are its.
+    pub back: Option<Connection>,
     /// The calls that are not over.
     pub calls: BTreeMap<CallId, OpenCall>,
     /// What should not have happened.
@@ -112,7 +124,33 @@ impl World {
     #[must_use]
     pub fn new(core: Connection, messages: usize) -> Self {
         let fates = vec![Fate::default(); messages];
-        Self { core, fates, calls: BTreeMap::new(), breaches: Breaches::default() }
+        Self { core, fates, back: None, calls: BTreeMap::new(), breaches: Breaches::default() }
+    }
+
+    /// The same in front of an agent, as a guard stands.
+    #[must_use]
+    pub fn guarding(self, back: Connection) -> Self {
+        Self { back: Some(back), ..self }
+    }
+
+    /// The machine that calls the peer that these worlds have calls to.
+    #[must_use]
+    pub fn caller_core(&self) -> &Connection {
+        self.back.as_ref().unwrap_or(&self.core)
+    }
+
+    /// Whether a step is one of the machine on the agent's side.
+    #[must_use]
+    pub fn is_of_back(&self, step: &Step) -> bool {
+        self.back.is_some()
+            && matches!(
+                step,
+                Step::Called { .. }
+                    | Step::ResponseArrived { .. }
+                    | Step::CallDropped { .. }
+                    | Step::Resumed { .. }
+                    | Step::ResumeOver { .. }
+            )
     }
 
     /// Lets the machine take the step, and remembers what that means for each message.
@@ -121,7 +159,9 @@ impl World {
     ///
     /// [`NotOwed`] where the machine refuses the step; nothing has changed then.
     pub fn take(&mut self, messages: &[Message], action: &Move) -> Result<Vec<Effect>, NotOwed> {
-        let effects = self.core.apply(action.step.clone())?.into_vec();
+        let of_back = self.is_of_back(&action.step);
+        let machine = self.back.as_mut().filter(|_| of_back).unwrap_or(&mut self.core);
+        let effects = machine.apply(action.step.clone())?.into_vec();
         self.observe(messages, action, &effects);
         Ok(effects)
     }
@@ -131,8 +171,12 @@ impl World {
         if action.step.is_arrival() && !matches!(action.step, Step::ResponseArrived { .. }) {
             self.fates[action.message].at = self.last_place() + 1;
         }
-        if let (Step::Called { .. }, Some(fate)) = (&action.step, self.fates.get_mut(action.message)) {
-            fate.call = Call::Over;
+        if let Some(fate) = self.fates.get_mut(action.message) {
+            match action.step {
+                Step::Called { .. } => fate.call = Call::Over,
+                Step::CallDropped { .. } => fate.call = Call::Dropped,
+                _ => {}
+            }
         }
         if let Step::ResponseArrived { call } = &action.step {
             let last = self.last_place();
@@ -234,7 +278,7 @@ impl World {
 
     /// Keeps what the machine keeps of the calls.
     fn forget_calls(&mut self) {
-        let core = &self.core;
+        let core = self.back.as_ref().unwrap_or(&self.core);
         self.calls.retain(|call, open| {
             let now = if core.awaits_response(*call) {
                 Call::Waiting
@@ -245,7 +289,7 @@ impl World {
             } else {
                 Call::Over
             };
-            if let Some(fate) = self.fates.get_mut(open.message) {
+            if let Some(fate) = self.fates.get_mut(open.message).filter(|fate| fate.call != Call::Dropped) {
                 fate.call = now;
             }
             now != Call::Over
@@ -303,7 +347,7 @@ impl World {
     /// Whether nothing of a message is left: its handler and its response, or its call, are over.
     #[must_use]
     pub fn is_past(&self, message: usize) -> bool {
-        self.is_done(message) || (self.fates[message].at == 0 && self.fates[message].call == Call::Over)
+        self.is_done(message) || (self.fates[message].at == 0 && self.fates[message].call.is_over())
     }
 
     /// Whether a message was read and is gone, without a handler that ran, an answer, or a closed connection that says why.

@@ -17,11 +17,23 @@ pub(super) const FACTS: [&str; 8] = [
     "PeerWaitReleases",
 ];
 
+/// A guard is the same connection, and one that gives an agent up.
+pub(super) const FACTS_OF_GUARD: [&str; 9] = {
+    let mut facts = ["GivesUp"; 9];
+    let mut at = 0;
+    while at < FACTS.len() {
+        facts[at] = FACTS[at];
+        at += 1;
+    }
+    facts
+};
+
 pub(super) async fn measure(fact: &str, limits: Limits) -> Result<Value, RigError> {
     match fact {
         "CancelComparesArrival" => cancel_compares_arrival(limits).await,
         "CancelForms" => cancel_forms(limits).await,
         "CleanUpOwnEntryOnly" => clean_up_own_entry_only(limits).await,
+        "GivesUp" => gives_up(limits).await,
         "DecideAt" => decide_at(limits).await,
         "KeepNewerBy" => keep_newer_by(limits).await,
         "MarkerKeepsLatest" => marker_keeps_latest(limits).await,
@@ -37,6 +49,17 @@ async fn decide_at(limits: Limits) -> Result<Value, RigError> {
     probe.starts(1).await?;
     probe.arrives(2).await?;
     Ok(text(if probe.is_cancelled(1) { "arrival" } else { "registration" }))
+}
+
+/// A running prompt that was ended and whose handler does not return, and a newer one.
+async fn gives_up(limits: Limits) -> Result<Value, RigError> {
+    let mut probe = Probe::agent(&[Kind::Prompt, Kind::Prompt], limits);
+    probe.arrives(1).await?;
+    probe.starts(1).await?;
+    probe.arrives(2).await?;
+    probe.try_take(Step::GraceOver(Arrival(1)), 1).await?;
+    probe.starts(2).await?;
+    Ok(Value::Bool(probe.ran(2)))
 }
 
 /// The task of the newer prompt runs first; then that of the older one, before or after the newer one has returned.

@@ -1,0 +1,1 @@
+../turns/Turns.tla
