@@ -53,6 +53,9 @@ struct Arguments {
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
+/// Runs a command, and gives its figure.
+type Measure = fn(&[OsString]) -> Result<f64>;
+
 fn main() -> ExitCode {
     let words: Vec<OsString> = env::args_os().collect();
     let result = match &words[..] {
@@ -75,7 +78,7 @@ fn run(arguments: &Arguments) -> Result<()> {
     let this = env::current_exe()?.into_os_string();
     let ways = [vec![], vec![this, PROXY.into()], vec![lastword.clone(), "guard".into(), "--".into()]];
     let agents = [vec![bare.clone()], vec![bare], vec![lastword, "agent".into()]];
-    let scenarios: [fn(&[OsString]) -> Result<f64>; 3] = [ping_pong, echo, updates];
+    let scenarios: [Measure; 3] = [ping_pong, echo, updates];
     let mut samples: [[Vec<f64>; 3]; 3] = Default::default();
     for round in 0..arguments.rounds.max(1) {
         for (scenario, measure) in scenarios.iter().enumerate() {

@@ -265,8 +265,6 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
     async fn read(&mut self) -> Result<(), ServeError> {
         loop {
             loop {
-                // While the peer does not read, nothing more is taken in that would have to be answered.
-                self.wait_until(|state, options| state.unwritten() < options.out_bytes_max).await?;
                 if !self.role.has_room() {
                     self.wait(self.role.room()).await?;
                 }
@@ -299,6 +297,20 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
     }
 
     async fn take_in(&mut self, arrived: Option<(Step, With)>) -> Result<(), ServeError> {
+        // While the peer does not read, nothing is taken in that has to be answered. All else is: perhaps the peer does not
+        // read because what it says is not taken in.
+        let is_owed_nothing = |step: &Step| {
+            matches!(
+                step,
+                Step::ResponseArrived { .. }
+                    | Step::NotificationArrived
+                    | Step::CancelArrived { id: None, .. }
+                    | Step::RequestCancelArrived { .. }
+            )
+        };
+        if !arrived.as_ref().is_some_and(|(step, _)| is_owed_nothing(step)) {
+            self.wait_until(|state, options| state.unwritten() < options.out_bytes_max).await?;
+        }
         let Some((step, with)) = arrived else { return Ok(()) };
         if matches!(step, Step::NotificationArrived | Step::CancelArrived { id: None, .. }) {
             self.wait_until(|state, _| state.core.has_room()).await?;

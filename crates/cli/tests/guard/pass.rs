@@ -1,5 +1,11 @@
 //! What passes through is not changed.
 
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Command, Stdio},
+    thread,
+};
+
 use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::json;
 
@@ -138,4 +144,27 @@ async fn a_prompt_without_a_session_is_answered_here_and_reaches_nobody() {
     scene.agent.answers(turn.id(), END_TURN).await;
     assert_eq!(scene.client.hears().await.id(), "2");
     assert!(scene.end().await.0.success());
+}
+
+#[test]
+fn an_agent_that_reads_nothing_while_what_it_says_is_not_taken_does_not_stop_the_guard() {
+    const COUNT: usize = 50_000;
+    // It says what it reads, and while it cannot say it, it does not read.
+    let mut guard = Command::new(env!("CARGO_BIN_EXE_lastword"))
+        .args(["guard", "--", "cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = guard.stdin.take().unwrap();
+    let line = |n: usize| format!(r#"{{"jsonrpc":"2.0","method":"_n","params":[{n},"{}"]}}"#, "x".repeat(100));
+    let lines: String = (0..COUNT).map(|n| line(n) + "\n").collect();
+    let writer = thread::spawn(move || input.write_all(lines.as_bytes()).map(|()| input));
+    let mut output = BufReader::new(guard.stdout.take().unwrap()).lines();
+    for n in 0..COUNT {
+        assert_eq!(output.next().unwrap().unwrap(), line(n));
+    }
+    drop(writer.join().unwrap().unwrap());
+    assert!(output.next().is_none());
+    assert!(guard.wait().unwrap().success());
 }
