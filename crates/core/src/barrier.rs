@@ -173,8 +173,12 @@ impl Barrier {
 
     /// Nobody waits for the response any more, or its caller has resumed.
     pub(crate) fn discard(&mut self, call: CallId) {
-        self.responses.retain(|(_, kept)| *kept != call);
-        self.given.retain(|given| given.call != call);
+        // Callers mostly resume in the order of their responses, so that the first one is the one.
+        if let Some(at) = self.given.iter().position(|given| given.call == call) {
+            self.given.remove(at);
+        } else if let Some(at) = self.responses.iter().position(|(_, kept)| *kept == call) {
+            self.responses.remove(at);
+        }
     }
 
     /// Gives out the first response, if its caller may have it.
