@@ -4,6 +4,7 @@
 
 mod calls;
 mod end;
+mod order;
 #[cfg(target_os = "linux")]
 mod process;
 mod scene;
