@@ -145,7 +145,9 @@ fn the_help_says_what_each_exit_status_means() {
     assert_eq!(status, 0);
     let words = help.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(
-        words.contains("Exit status: 0 all of it is right; 1 a line is not right; 3 nothing was checked"),
+        words.contains(
+            "Exit status: 0 all of it is right; 1 a line is not right; 2 the arguments are wrong; 3 nothing was checked"
+        ),
         "{help}"
     );
 }

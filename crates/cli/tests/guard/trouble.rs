@@ -78,14 +78,14 @@ async fn a_turn_in_which_the_agent_says_nothing_is_cancelled_and_then_given_up()
 
 #[tokio::test]
 async fn an_agent_that_waits_for_the_client_is_not_silent() {
-    let mut scene = Scene::with(&["--silence", "0.1", "--answer-within", "0.1"]).await;
+    let mut scene = Scene::with(&["--silence", "1", "--answer-within", "1"]).await;
     scene.client.says(&[r#"{"jsonrpc":"2.0","id":9,"method":"authenticate","params":{}}"#, &prompt(1, "s")]).await;
     let login = scene.agent.hears_call("authenticate").await;
     let turn = scene.agent.hears_call("session/prompt").await;
     scene.agent.says(&[r#"{"jsonrpc":"2.0","id":"p","method":"session/request_permission","params":{}}"#]).await;
     let asked = scene.client.hears_call("session/request_permission").await;
-    // The user thinks for some times as long as the agent may be silent; there is no event to wait for.
-    tokio::time::sleep(std::time::Duration::from_millis(400)).await;
+    // The user thinks for longer than the agent may be silent; there is no event to wait for.
+    tokio::time::sleep(std::time::Duration::from_millis(2500)).await;
     scene.client.answers(asked.id(), "{}").await;
     assert_eq!(scene.agent.hears().await.id(), "\"p\"");
     scene.agent.answers(turn.id(), END_TURN).await;
