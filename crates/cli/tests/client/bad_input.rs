@@ -433,7 +433,12 @@ async fn an_agent_that_never_reads_is_ended_in_bounded_time_and_every_caller_lea
     tokio::task::yield_now().await;
     let ended = soon(process.close()).await;
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended.exit.status.unwrap()), Some(15));
-    assert!(matches!(ended.connection, Err(ServeError::Write(_))), "{:?}", ended.connection);
+    // Which bound is met first depends on how much of its output the client had taken in.
+    let is_bounded = matches!(
+        ended.connection,
+        Err(ServeError::Write(_) | ServeError::OutputKeptOpen | ServeError::Unfinished { .. })
+    );
+    assert!(is_bounded, "{:?}", ended.connection);
     for call in calls {
         let error = soon(call).await.unwrap().unwrap_err();
         assert!(matches!(error, CallError::AgentExited(_) | CallError::Disconnected), "{error}");
