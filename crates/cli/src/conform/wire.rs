@@ -37,6 +37,9 @@ const LOG_LINES_MAX: usize = 20;
 /// How long a program may take to exit by itself once its input has ended, before it is killed.
 const EXIT_MAX: Duration = Duration::from_millis(500);
 
+/// How long to wait for the end of standard error: what was written is there at once, and a peer that lives writes on.
+const LOG_MAX: Duration = Duration::from_millis(500);
+
 /// The process groups that run. Held to add one, to take one out, and to kill them all.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
@@ -49,6 +52,8 @@ pub(crate) struct Wire {
     input: Option<Sender<Vec<u8>>>,
     output: Receiver<Received>,
     log: Arc<Mutex<VecDeque<String>>>,
+    /// Ends when standard error does.
+    logged: Receiver<()>,
     pub(crate) started: Instant,
 }
 
@@ -88,14 +93,21 @@ impl Wire {
         let (input, to_write) = mpsc::channel();
         let (said, output) = mpsc::sync_channel(LINES_AHEAD_MAX);
         let log = Arc::new(Mutex::new(VecDeque::new()));
+        let (logging, logged) = mpsc::channel();
         let kept = Arc::clone(&log);
         // From here on, dropping it kills the child.
-        let wire = Self { child, input: Some(input), output, log, started: Instant::now() };
+        let wire = Self { child, input: Some(input), output, log, logged, started: Instant::now() };
         let start =
             |name: &str, work: Box<dyn FnOnce() + Send>| thread::Builder::new().name(name.to_owned()).spawn(work);
         start("input", Box::new(move || write_all(stdin, &to_write)))?;
         start("output", Box::new(move || read_lines(stdout, &said)))?;
-        start("log", Box::new(move || keep_log(stderr, &kept)))?;
+        start(
+            "log",
+            Box::new(move || {
+                keep_log(stderr, &kept);
+                drop(logging);
+            }),
+        )?;
         Ok(wire)
     }
 
@@ -122,8 +134,10 @@ impl Wire {
         }
     }
 
-    /// The last lines on standard error.
+    /// The last lines on standard error. Those of a peer that just died may still be on their way.
     pub(crate) fn log(&self) -> Vec<String> {
+        // It says nothing; it ends, or the time is over.
+        let _ = self.logged.recv_timeout(LOG_MAX);
         lock(&self.log).iter().cloned().collect()
     }
 }
