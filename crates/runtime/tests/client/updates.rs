@@ -75,14 +75,19 @@ async fn a_handler_of_an_update_that_waits_for_the_agent_does_not_hang() {
 
 #[tokio::test(start_paused = true)]
 async fn more_updates_than_the_queue_holds_wait_outside_and_none_is_lost() {
-    const UPDATES: usize = 10_000;
+    const UPDATES: usize = 50_000;
     let (mut scene, mut agent) = Scene::raw();
     let sending = tokio::spawn(async move {
         let lines: Vec<String> = (0..UPDATES).map(update).collect();
         agent.send(&lines).await;
         agent
     });
-    scene.handlers.updates(0..UPDATES).await;
+    // While the first handler takes its time, the agent is held up: what is kept of its updates is bounded.
+    let first = scene.handlers.next("update 0").await;
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    assert!(!sending.is_finished());
+    first.answer(Ok(String::new()));
+    scene.handlers.updates(1..UPDATES).await;
     let mut agent = soon(sending).await.unwrap();
     agent.end();
     soon(scene.served).await.unwrap().unwrap();
