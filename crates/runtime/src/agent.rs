@@ -154,11 +154,11 @@ pub(crate) struct AgentRole<A> {
 impl<A: Agent> Role for AgentRole<A> {
     const HEARS_OUT: bool = false;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request {
+    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_> {
         self.decode(method, params).unwrap_or_else(|error| Request::Other(refuse(error)))
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error> {
+    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error> {
         const CANCEL: &str = METHODS.session_cancel;
         Ok(match method {
             CANCEL => {
@@ -178,7 +178,7 @@ impl<A: Agent> Role for AgentRole<A> {
 }
 
 impl<A: Agent> AgentRole<A> {
-    fn decode(&self, method: &str, params: Option<&RawValue>) -> Result<Request, Error> {
+    fn decode(&self, method: &str, params: Option<&RawValue>) -> Result<Request<'_>, Error> {
         const INITIALIZE: &str = METHODS.initialize;
         const AUTHENTICATE: &str = METHODS.authenticate;
         const LOGOUT: &str = METHODS.logout;

@@ -182,11 +182,11 @@ pub(crate) struct ClientRole<C> {
 impl<C: Client> Role for ClientRole<C> {
     const HEARS_OUT: bool = true;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request {
+    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_> {
         Request::Other(self.decode(method, params).unwrap_or_else(refuse))
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error> {
+    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error> {
         const UPDATE: &str = METHODS.session_update;
         const COMPLETE_ELICITATION: &str = METHODS.elicitation_complete;
         let start = match method {

@@ -2,16 +2,19 @@
 //!
 //! It is two connections in one process. The front one faces the client and is an agent's; the back one faces the agent, a
 //! child process, and is a client's. What is decided about a message is decided by the core of the connection on which it
-//! arrives, when it arrives. The guard itself decides nothing: its handlers forward. A handler of one side makes one raw call
-//! on the other, or says one notification there, and what passes through stays as it was written.
+//! arrives, when it arrives. The guard itself decides nothing: it passes on what starts, as one raw call or one notification
+//! on the other side, and what passes through stays as it was written. Only what needs more than that has a handler: a prompt
+//! and what ends prompts.
 //!
-//! The order holds together like this. A message is taken in only while the other side has room, so a handler forwards in its
-//! first poll and never waits to do so. The tasks of handlers run in the order in which the core started them, on one thread.
-//! And a notification of the agent starts only after the callers of the responses before it have resumed, which includes that
-//! they have answered the client.
+//! The order holds together like this. A message is taken in only while the other side has room, so it is passed on, or its
+//! handler forwards it in its first poll, without waiting to do so. The tasks of handlers run in the order in which the core
+//! started them, on one thread, and those that were started or woken run before the next message is taken in. And a
+//! notification of the agent starts only after the callers of the responses before it have resumed, which includes that they
+//! have answered the client.
 
 use std::{
     collections::BTreeMap,
+    convert::Infallible,
     process::Command,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -30,10 +33,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{CallError, ServeError},
-    handle::Link,
+    handle::{AgentHandle, Link},
     handler::{Answer, not_found, start_raw},
     options::Options,
     process::{AgentProcess, Ended, ProcessOptions, SpawnError},
+    relay::{NOTHING, Relay},
     serve::{End, Notification, Request, Role, serve},
     shell::{Asked, Shell, State},
     turn::Context,
@@ -46,6 +50,9 @@ const CANCEL_AGAIN_FIRST: Duration = Duration::from_millis(20);
 
 /// The pause doubles each time up to this: an agent that is busy with ending a turn is not flooded.
 const CANCEL_AGAIN_MAX: Duration = Duration::from_millis(500);
+
+/// How much later than in time a request may be given up: so many requests do not mean as many looks at all of them.
+const LATE_MAX: Duration = Duration::from_millis(20);
 
 /// What can be set about a guard. Take the default and change what you need.
 #[derive(Debug, Clone)]
@@ -135,10 +142,20 @@ where
     let client = Arc::new(Shell::new(options.client));
     let end = End(Arc::clone(&client));
     let heard = Arc::new(Mutex::new(Instant::now()));
-    let back = Back { client: Arc::clone(&client), heard: Arc::clone(&heard) };
-    let mut process = AgentProcess::spawn_role(command, |_| back, options.agent)?;
+    let back = |agent: AgentHandle| {
+        let agent = Arc::clone(&agent.link().shell);
+        let relay = Relay::new(agent, Arc::clone(&client), || std::future::ready(client_gone()));
+        Back { relay, heard: Arc::clone(&heard) }
+    };
+    let mut process = AgentProcess::spawn_role(command, back, options.agent)?;
+    let agent = Arc::clone(process.agent().link());
+    let relay = {
+        let (client, shell) = (Arc::clone(&client), Arc::clone(&agent.shell));
+        Relay::new(client, shell, move || gone(Arc::clone(&agent)))
+    };
     let front = Front(Arc::new(Forward {
         agent: Arc::clone(process.agent().link()),
+        relay,
         client: Arc::clone(&client),
         turns: Mutex::default(),
         heard,
@@ -146,6 +163,7 @@ where
         silence_max: options.silence_max,
     }));
     let drain_max = client.options.drain_max;
+    let overdue = Arc::clone(&front.0);
     let mut serving = Box::pin(serve(&front, end, reader, writer, CancellationToken::new()));
     let connection = tokio::select! {
         biased;
@@ -153,6 +171,8 @@ where
         connection = &mut serving => connection,
         // Somebody wants the guard to end.
         () = options.stop.cancelled() => Ok(()),
+        // It gives up what the agent does not answer, as long as the guard lasts.
+        never = overdue.give_up() => match never {},
         // The agent is gone. What the client waits for is answered first.
         ended = process.ended() => {
             let is_answered = |state: &State| state.core.requests_in_flight() + state.unwritten() == 0;
@@ -199,6 +219,8 @@ struct Front(Arc<Forward>);
 struct Forward {
     agent: Arc<Link>,
     client: Arc<Shell>,
+    /// What needs no handler goes this way.
+    relay: Arc<Relay>,
     /// The sessions of which the agent has a prompt, each with the parameters of the cancel that ended it, once one did. Held
     /// for a look-up or a change, never across an await.
     turns: Mutex<BTreeMap<SessionId, Option<Box<RawValue>>>>,
@@ -211,36 +233,27 @@ struct Forward {
 impl Role for Front {
     const HEARS_OUT: bool = false;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request {
+    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_> {
         self.decode(method, params).unwrap_or_else(|error| Request::Other(crate::handler::refuse(error)))
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error> {
+    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error> {
         if method == METHODS.session_cancel {
             let session = self.cancel(params)?;
             // The turn that it ends tells the agent.
             return Ok(Notification::EndsPrompts(session, start_raw(|_| std::future::ready(done()))));
         }
-        let (forward, method, params) = (Arc::clone(&self.0), method.to_owned(), params.map(RawValue::to_owned));
-        Ok(Notification::Other(start_raw(move |_| {
-            // An agent that is gone needs no telling.
-            let _ = forward.agent.shell.tell(&method, params.as_deref());
-            std::future::ready(done())
-        })))
+        Ok(Notification::PassedOn(&self.0.relay))
     }
 
-    fn has_room(&self) -> bool {
-        has_room(&self.0.agent.shell)
-    }
-
-    async fn room(&self) {
-        room(&self.0.agent.shell).await;
+    fn relay(&self) -> Option<&Arc<Relay>> {
+        Some(&self.0.relay)
     }
 }
 
 impl Front {
-    fn decode(&self, method: &str, raw: Option<&RawValue>) -> Result<Request, Error> {
-        let (forward, params) = (Arc::clone(&self.0), raw.map(RawValue::to_owned));
+    fn decode(&self, method: &str, raw: Option<&RawValue>) -> Result<Request<'_>, Error> {
+        let start = || (Arc::clone(&self.0), raw.map(RawValue::to_owned));
         if method == wire::CANCEL_REQUEST {
             // It is a notification. The id in it is the client's, and would be another request's at the agent.
             return Err(not_found(method));
@@ -248,24 +261,23 @@ impl Front {
         Ok(if method == METHODS.session_prompt {
             // One with bad parameters ends nothing, so it must not be taken for a prompt.
             let session = wire::params::<OfPrompt>(raw)?.session;
-            let turn = session.clone();
+            let ((forward, params), turn) = (start(), session.clone());
             Request::Prompt(session, start_raw(move |context| forward.prompt(turn, params, context)))
         } else if method == METHODS.session_cancel {
             Request::EndsPrompts(self.cancel(raw)?, start_raw(|_| std::future::ready(done())))
         } else if method == METHODS.session_close {
             let session = session(raw)?;
-            let closed = session.clone();
+            let ((forward, params), closed) = (start(), session.clone());
             let start = start_raw(move |context| async move {
                 // The prompts that it ends come first: each of them is answered or, after its grace period, given up.
                 let arrival = context.arrival();
                 let older_runs = |state: &State| state.core.turn(&closed).is_some_and(|turn| turn < arrival);
                 forward.client.until(|state| !older_runs(state)).await;
-                forward.request(METHODS.session_close, params, context).await
+                forward.close(params, context).await
             });
             Request::EndsPrompts(session, start)
         } else {
-            let method = method.to_owned();
-            Request::Other(start_raw(move |context| async move { forward.request(&method, params, context).await }))
+            Request::PassedOn(&self.0.relay)
         })
     }
 
@@ -280,9 +292,11 @@ impl Front {
 }
 
 impl Forward {
-    /// Puts a request that is no prompt to the agent.
-    async fn request(&self, method: &str, params: Option<Box<RawValue>>, context: Context) -> Answer {
-        let Ok(mut asked) = self.agent.shell.ask(method, params.as_deref()) else { return self.gone().await };
+    /// Asks the agent to close a session.
+    async fn close(&self, params: Option<Box<RawValue>>, context: Context) -> Answer {
+        let Ok(mut asked) = self.agent.shell.ask(METHODS.session_close, params.as_deref()) else {
+            return gone(Arc::clone(&self.agent)).await;
+        };
         tokio::select! {
             biased;
             // The agent answered, or is gone.
@@ -290,8 +304,38 @@ impl Forward {
             // The client does not want to know any more. The call is dropped, which tells the agent.
             () = context.cancellation().cancelled() => done(),
             // It does not answer.
-            () = self.overdue(self.answer_max, |_, asked| asked) => {
-                Err(no_answer(&format!("`{method}`"), &format!("within {:?}", self.answer_max)))
+            () = self.overdue(self.answer_max, |_, asked| asked) => Err(self.late(METHODS.session_close)),
+        }
+    }
+
+    fn late(&self, method: &str) -> Vec<u8> {
+        no_answer(&format!("`{method}`"), &format!("within {:?}", self.answer_max))
+    }
+
+    /// Gives up each request that was passed on and is not answered in time.
+    async fn give_up(&self) -> Infallible {
+        loop {
+            let now = Instant::now();
+            let oldest = self.agent.shell.lock().relayed().map(|(_, passed)| passed.since).min();
+            let due = oldest.unwrap_or(now) + self.answer_max;
+            if due > now {
+                // What is asked meanwhile is due later still.
+                sleep_until(due.max(now + LATE_MAX)).await;
+                continue;
+            }
+            let starts_again = self.owes_nothing();
+            let mut late = Vec::new();
+            let mut agent = self.agent.shell.lock();
+            for (call, passed) in agent.relayed().filter(|(_, passed)| passed.since + self.answer_max <= now) {
+                if starts_again {
+                    passed.since = now;
+                } else {
+                    late.push((passed.arrival, call, self.late(&passed.method)));
+                }
+            }
+            drop(agent);
+            for (arrival, call, answer) in late {
+                self.relay.give_up(arrival, call, Err(&answer));
             }
         }
     }
@@ -300,7 +344,7 @@ impl Forward {
     /// the front's: when it is over, this future is dropped, and with it the call.
     async fn prompt(self: Arc<Self>, session: SessionId, params: Option<Box<RawValue>>, context: Context) -> Answer {
         let Ok(mut asked) = self.agent.shell.ask(METHODS.session_prompt, params.as_deref()) else {
-            return self.gone().await;
+            return gone(Arc::clone(&self.agent)).await;
         };
         let turn = TurnAtAgent::new(&self, session);
         tokio::select! {
@@ -322,30 +366,25 @@ impl Forward {
     async fn answered(&self, answer: Result<Result<Box<RawValue>, Box<RawValue>>, CallError>) -> Answer {
         match answer {
             Ok(answer) => answer.map(bytes).map_err(bytes),
-            Err(_) => self.gone().await,
+            Err(_) => gone(Arc::clone(&self.agent)).await,
         }
     }
 
-    /// What the client learns of an agent that is gone.
-    async fn gone(&self) -> Answer {
-        let why = match self.agent.gone().await {
-            CallError::AgentExited(exit) => {
-                json!({"what": "the agent exited", "how": exit.status.map(|status| status.to_string()), "stderr": exit.stderr})
-            }
-            _ => json!({"what": "the agent ended its side"}),
-        };
-        Err(error("the agent is gone", why, "start the agent again, and load the session"))
+    /// Whether the agent owes nothing: the client owes it something, or does not read what it says.
+    fn owes_nothing(&self) -> bool {
+        let client = self.client.lock();
+        client.core.calls().next().is_some() || !self.client.may_write(&client)
     }
 
     /// Waits until the agent owes something for so long. `since` tells from when on, by what it said last and by when it was
-    /// asked. While the client owes it something, or does not read what it says, it owes nothing.
+    /// asked.
     async fn overdue(&self, max: Duration, since: impl Fn(Instant, Instant) -> Instant) {
         let mut asked = Instant::now();
         loop {
             let due = since(*lock(&self.heard), asked) + max;
             if due > Instant::now() {
                 sleep_until(due).await;
-            } else if self.client.lock().core.calls().next().is_some() || !has_room(&self.client) {
+            } else if self.owes_nothing() {
                 asked = Instant::now();
                 sleep(max).await;
             } else {
@@ -353,6 +392,17 @@ impl Forward {
             }
         }
     }
+}
+
+/// What the client learns of an agent that is gone.
+async fn gone(agent: Arc<Link>) -> Answer {
+    let why = match agent.gone().await {
+        CallError::AgentExited(exit) => {
+            json!({"what": "the agent exited", "how": exit.status.map(|status| status.to_string()), "stderr": exit.stderr})
+        }
+        _ => json!({"what": "the agent ended its side"}),
+    };
+    Err(error("the agent is gone", why, "start the agent again, and load the session"))
 }
 
 /// A prompt that is with the agent. While it is there, a cancel may be said.
@@ -394,7 +444,7 @@ impl<'a> TurnAtAgent<'a> {
             }
             pause = (pause * 2).min(CANCEL_AGAIN_MAX);
             // Where it does not read, what was said once need not pile up.
-            may_say = has_room(agent);
+            may_say = agent.may_write(&agent.lock());
         }
     }
 }
@@ -407,63 +457,33 @@ impl Drop for TurnAtAgent<'_> {
 
 /// The side of the agent: what it says goes to the client.
 struct Back {
-    client: Arc<Shell>,
+    relay: Arc<Relay>,
     heard: Arc<Mutex<Instant>>,
 }
 
 impl Role for Back {
     const HEARS_OUT: bool = true;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request {
-        let (client, method, params) = (Arc::clone(&self.client), method.to_owned(), params.map(RawValue::to_owned));
-        Request::Other(start_raw(move |context| async move {
-            let Ok(mut asked) = client.ask(&method, params.as_deref()) else { return client_gone() };
-            tokio::select! {
-                biased;
-                // The client answered, or is gone.
-                answer = asked.answer() => match answer {
-                    Ok(answer) => answer.map(bytes).map_err(bytes),
-                    Err(_) => client_gone(),
-                },
-                // The agent does not want to know any more. The call is dropped, which tells the client.
-                () = context.cancellation().cancelled() => done(),
-            }
-        }))
+    fn request(&self, _: &str, _: Option<&RawValue>) -> Request<'_> {
+        Request::PassedOn(&self.relay)
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error> {
-        let (client, method, params) = (Arc::clone(&self.client), method.to_owned(), params.map(RawValue::to_owned));
-        Ok(Notification::Other(start_raw(move |_| {
-            // A client that is gone needs no telling.
-            let _ = client.tell(&method, params.as_deref());
-            std::future::ready(done())
-        })))
+    fn notification(&self, _: &str, _: Option<&RawValue>) -> Result<Notification<'_>, Error> {
+        Ok(Notification::PassedOn(&self.relay))
     }
 
     fn heard(&self) {
         *lock(&self.heard) = Instant::now();
     }
 
-    fn has_room(&self) -> bool {
-        has_room(&self.client)
+    fn relay(&self) -> Option<&Arc<Relay>> {
+        Some(&self.relay)
     }
-
-    async fn room(&self) {
-        room(&self.client).await;
-    }
-}
-
-fn has_room(shell: &Shell) -> bool {
-    shell.may_write(&shell.lock())
-}
-
-async fn room(shell: &Shell) {
-    shell.until(|state| shell.may_write(state)).await;
 }
 
 /// What a handler returns that has nothing to say.
 fn done() -> Answer {
-    Ok(b"null".to_vec())
+    Ok(NOTHING.to_vec())
 }
 
 /// A value off the wire stands on one line already.

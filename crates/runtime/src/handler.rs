@@ -113,8 +113,11 @@ fn over(shell: &Arc<Shell>, arrival: Arrival, returned: Result<Option<Answer>, S
         tracing::error!(connection = shell.number, message = arrival.0, "a handler panicked: {panic}");
         Some(Err(wire::encode_error(&Error::new(-32603, "Internal error: the handler panicked"))))
     });
-    let (step, with) = match answer {
-        Some(answer) => (Step::Returned(arrival, outcome(&answer)), With::Answer(answer)),
+    let (step, with) = match &answer {
+        Some(answer) => {
+            let answer = answer.as_deref().map_err(Vec::as_slice);
+            (Step::Returned(arrival, outcome(&answer)), With::Answer(answer))
+        }
         None => (Step::GraceOver(arrival), With::Nothing),
     };
     if let Err(error) = shell.apply(&mut shell.lock(), step, with) {
@@ -122,7 +125,7 @@ fn over(shell: &Arc<Shell>, arrival: Arrival, returned: Result<Option<Answer>, S
     }
 }
 
-fn outcome<T, E>(answer: &Result<T, E>) -> Outcome {
+pub(crate) fn outcome<T, E>(answer: &Result<T, E>) -> Outcome {
     if answer.is_ok() { Outcome::Succeeded } else { Outcome::Failed }
 }
 

@@ -25,6 +25,7 @@ mod handler;
 mod options;
 #[cfg(unix)]
 mod process;
+mod relay;
 mod serve;
 mod shell;
 pub mod trace;

@@ -13,7 +13,8 @@ use crate::{
     error::ServeError,
     handler,
     options::Options,
-    shell::{Shell, Start, State, With},
+    relay::{self, Relay},
+    shell::{Shell, State, Start, With},
     wire::{self, Line, Lines, Message},
 };
 
@@ -24,35 +25,35 @@ pub(crate) trait Role: Send + Sync + 'static {
     const HEARS_OUT: bool;
 
     /// A request is always taken in: the handler of one that cannot be understood answers with the error.
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request;
+    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_>;
     /// Where nobody handles it, the error says why.
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification, Error>;
+    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error>;
 
     /// Something was read.
     fn heard(&self) {}
 
-    /// Whether what the next message leads to has room elsewhere.
-    fn has_room(&self) -> bool {
-        true
-    }
-
-    /// Waits until it has. No message is taken in before.
-    fn room(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
+    /// Where messages are passed on to, if they are. A message is then taken in only while there is room for it there, and
+    /// after the tasks that earlier ones started or woke have run: so what is said there is in order.
+    fn relay(&self) -> Option<&Arc<Relay>> {
+        None
     }
 }
 
-pub(crate) enum Request {
+pub(crate) enum Request<'a> {
     Prompt(SessionId, Start),
     /// It ends the prompts of its session that arrived before it.
     EndsPrompts(SessionId, Start),
     Other(Start),
+    /// It is passed on.
+    PassedOn(&'a Arc<Relay>),
 }
 
-pub(crate) enum Notification {
+pub(crate) enum Notification<'a> {
     /// It ends the prompts of its session that arrived before it.
     EndsPrompts(SessionId, Start),
     Other(Start),
+    /// It is passed on.
+    PassedOn(&'a Arc<Relay>),
 }
 
 /// Serves an agent to the client at the other end, until the client ends its side.
@@ -265,18 +266,27 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
     async fn read(&mut self) -> Result<(), ServeError> {
         loop {
             loop {
-                if !self.role.has_room() {
-                    self.wait(self.role.room()).await?;
+                if let Some(relay) = self.role.relay() {
+                    if self.shell.has_woken() {
+                        tokio::task::yield_now().await;
+                    }
+                    if !relay.has_room() {
+                        self.wait(relay.room()).await?;
+                    }
                 }
-                let arrived = match self.lines.take() {
-                    Some(Line::Whole(line)) => arrived(self.shell, self.role, line),
+                match self.lines.take() {
+                    Some(Line::Whole(line)) => {
+                        if let Some(lack) = take_in(self.shell, self.role, line).await? {
+                            let line = line.to_vec();
+                            self.take_in_later(&line, lack).await?;
+                        }
+                    }
                     Some(Line::TooLong) => {
                         too_long(self.shell);
-                        None
+                        self.wait_for(Lack::Output).await?;
                     }
                     None => break,
-                };
-                self.take_in(arrived).await?;
+                }
             }
             // The handlers that were started come first, and then more is taken in.
             tokio::task::yield_now().await;
@@ -285,46 +295,29 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
                 break;
             }
         }
-        let rest = self.lines.take_rest();
-        let arrived = match wire::decode(rest) {
-            Message::Bad(error) => {
-                tracing::error!(connection = self.shell.number, line = %wire::excerpt(rest), "the input ended within a line: {error}");
-                None
-            }
-            _ => arrived(self.shell, self.role, rest),
-        };
-        self.take_in(arrived).await
+        let rest = self.lines.take_rest().to_vec();
+        if let Message::Bad(error) = wire::decode(&rest) {
+            tracing::error!(connection = self.shell.number, line = %wire::excerpt(&rest), "the input ended within a line: {error}");
+            return Ok(());
+        }
+        match take_in(self.shell, self.role, &rest).await? {
+            Some(lack) => self.take_in_later(&rest, lack).await,
+            None => Ok(()),
+        }
     }
 
-    async fn take_in(&mut self, arrived: Option<(Step, With)>) -> Result<(), ServeError> {
-        // While the peer does not read, nothing is taken in that has to be answered. All else is: perhaps the peer does not
-        // read because what it says is not taken in.
-        let is_owed_nothing = |step: &Step| {
-            matches!(
-                step,
-                Step::ResponseArrived { .. }
-                    | Step::NotificationArrived
-                    | Step::CancelArrived { id: None, .. }
-                    | Step::RequestCancelArrived { .. }
-            )
-        };
-        if !arrived.as_ref().is_some_and(|(step, _)| is_owed_nothing(step)) {
-            self.wait_until(|state, options| state.unwritten() < options.out_bytes_max).await?;
-        }
-        let Some((step, with)) = arrived else { return Ok(()) };
-        if matches!(step, Step::NotificationArrived | Step::CancelArrived { id: None, .. }) {
-            self.wait_until(|state, _| state.core.has_room()).await?;
-        }
-        match self.shell.step(step, with).await {
-            Ok(effects) if effects.iter().any(|effect| matches!(effect, Effect::Close(_))) => {
-                let queued = self.shell.lock().core.notifications_queued();
-                return Err(ServeError::NotificationsStuck { queued });
-            }
-            Ok(_) => {}
-            // Only a response can be out of place.
-            Err(error) => tracing::warn!(connection = self.shell.number, "a response to no call: {error}"),
+    async fn take_in_later(&mut self, line: &[u8], lack: Lack) -> Result<(), ServeError> {
+        let mut lack = Some(lack);
+        while let Some(lacking) = lack {
+            self.wait_for(lacking).await?;
+            lack = take_in(self.shell, self.role, line).await?;
         }
         Ok(())
+    }
+
+    async fn wait_for(&mut self, lack: Lack) -> Result<(), ServeError> {
+        let shell = self.shell;
+        self.wait(shell.until(|state| !lack.is_in(state, &shell.options))).await
     }
 
     async fn fill(&mut self) -> Result<bool, ServeError> {
@@ -335,14 +328,6 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
             self.role.heard();
         }
         Ok(more)
-    }
-
-    async fn wait_until(&mut self, is_so: impl Fn(&State, &Options) -> bool) -> Result<(), ServeError> {
-        let shell = self.shell;
-        if is_so(&shell.lock(), &shell.options) {
-            return Ok(());
-        }
-        self.wait(shell.until(|state| is_so(state, &shell.options))).await
     }
 
     /// Waits, and reads ahead meanwhile so that the end of input is noticed.
@@ -367,57 +352,121 @@ fn too_long(shell: &Shell) {
     shell.answer_nobody(&Error::new(-32600, format!("Invalid request: the line is longer than {bytes} bytes")));
 }
 
-/// What a line asks of the core. None where it was dealt with.
-fn arrived(shell: &Shell, role: &impl Role, line: &[u8]) -> Option<(Step, With)> {
-    match wire::decode(line) {
+/// What a line has to wait for.
+#[derive(Clone, Copy)]
+enum Lack {
+    /// While the peer does not read, nothing is taken in that has to be answered. All else is: perhaps the peer does not read
+    /// because what it says is not taken in.
+    Output,
+    /// A notification waits while too many do.
+    Queue,
+}
+
+impl Lack {
+    fn is_in(self, state: &State, options: &Options) -> bool {
+        match self {
+            Self::Output => state.unwritten() >= options.out_bytes_max,
+            Self::Queue => !state.core.has_room(),
+        }
+    }
+}
+
+/// Takes in a line, unless it has to wait for something; then nothing has happened.
+async fn take_in<O: Role>(shell: &Arc<Shell>, role: &O, line: &[u8]) -> Result<Option<Lack>, ServeError> {
+    let message = wire::decode(line);
+    let lack = match message {
+        Message::Request { .. } | Message::Bad(_) => Some(Lack::Output),
+        Message::Notification { ref method, .. } if method != wire::CANCEL_REQUEST => Some(Lack::Queue),
+        _ => None,
+    };
+    if lack.is_some_and(|lack| lack.is_in(&shell.lock(), &shell.options)) {
+        return Ok(lack);
+    }
+    let result = match arrived(shell, role, line, message) {
+        Arrived::Step(step, with) => shell.step(step, with).await,
+        Arrived::PassedOn(step, relay, message) => relay.arrive(step, &message),
+        Arrived::DealtWith => return Ok(None),
+    };
+    match result {
+        Ok(effects) if effects.iter().any(|effect| matches!(effect, Effect::Close(_))) => {
+            let queued = shell.lock().core.notifications_queued();
+            return Err(ServeError::NotificationsStuck { queued });
+        }
+        Ok(_) => {}
+        // Only a response can be out of place.
+        Err(error) => tracing::warn!(connection = shell.number, "a response to no call: {error}"),
+    }
+    Ok(None)
+}
+
+/// What a line comes to.
+enum Arrived<'a> {
+    Step(Step, With<'a>),
+    PassedOn(Step, &'a Arc<Relay>, relay::Message<'a>),
+    DealtWith,
+}
+
+fn arrived<'a>(shell: &Shell, role: &'a impl Role, line: &[u8], message: Message<'a>) -> Arrived<'a> {
+    match message {
         Message::Request { id, method, params } => {
-            let request = match method {
-                Ok(method) => role.request(&method, params),
-                Err(error) => Request::Other(handler::refuse(error)),
+            let request = match &method {
+                Ok(method) => role.request(method, params),
+                Err(error) => Request::Other(handler::refuse(error.clone())),
             };
-            Some(match request {
-                Request::Prompt(session, start) => (Step::PromptArrived { id, session }, With::Message(start)),
-                Request::EndsPrompts(session, start) => {
-                    (Step::CancelArrived { id: Some(id), session }, With::Message(start))
+            match request {
+                Request::Prompt(session, start) => {
+                    Arrived::Step(Step::PromptArrived { id, session }, With::Message(start))
                 }
-                Request::Other(start) => (Step::RequestArrived { id }, With::Message(start)),
-            })
+                Request::EndsPrompts(session, start) => {
+                    Arrived::Step(Step::CancelArrived { id: Some(id), session }, With::Message(start))
+                }
+                Request::Other(start) => Arrived::Step(Step::RequestArrived { id }, With::Message(start)),
+                Request::PassedOn(relay) => {
+                    let method = method.unwrap_or_default();
+                    let message = relay::Message { is_request: true, method, params };
+                    Arrived::PassedOn(Step::RequestArrived { id }, relay, message)
+                }
+            }
         }
         Message::Notification { method, params } if method == wire::CANCEL_REQUEST => {
             match wire::cancelled_request(params) {
-                Ok(id) => Some((Step::RequestCancelArrived { id }, With::Nothing)),
+                Ok(id) => Arrived::Step(Step::RequestCancelArrived { id }, With::Nothing),
                 Err(error) => ignore(shell, &method, &error),
             }
         }
         Message::Notification { method, params } => match role.notification(&method, params) {
             Ok(Notification::EndsPrompts(session, start)) => {
-                Some((Step::CancelArrived { id: None, session }, With::Message(start)))
+                Arrived::Step(Step::CancelArrived { id: None, session }, With::Message(start))
             }
-            Ok(Notification::Other(start)) => Some((Step::NotificationArrived, With::Message(start))),
+            Ok(Notification::Other(start)) => Arrived::Step(Step::NotificationArrived, With::Message(start)),
+            Ok(Notification::PassedOn(relay)) => {
+                let message = relay::Message { is_request: false, method, params };
+                Arrived::PassedOn(Step::NotificationArrived, relay, message)
+            }
             Err(error) => ignore(shell, &method, &error),
         },
         Message::Response { call: Some(call), result } => {
-            Some((Step::ResponseArrived { call }, With::Response(result)))
+            Arrived::Step(Step::ResponseArrived { call }, With::Response(result))
         }
         Message::Response { call: None, .. } => {
             tracing::warn!(connection = shell.number, line = %wire::excerpt(line), "a response to no call");
-            None
+            Arrived::DealtWith
         }
         Message::Bad(error) => {
             tracing::warn!(connection = shell.number, line = %wire::excerpt(line), "a bad line: {error}");
             shell.answer_nobody(&error);
-            None
+            Arrived::DealtWith
         }
-        Message::Blank => None,
+        Message::Blank => Arrived::DealtWith,
     }
 }
 
 /// A notification cannot be answered, so one that nobody handles is logged: quietly where its method is not known.
-fn ignore(shell: &Shell, method: &str, error: &Error) -> Option<(Step, With)> {
+fn ignore(shell: &Shell, method: &str, error: &Error) -> Arrived<'static> {
     if i32::from(error.code) == -32601 {
         tracing::debug!(connection = shell.number, method, "a notification that nobody handles was ignored");
     } else {
         tracing::warn!(connection = shell.number, method, "a notification was ignored: {error}");
     }
-    None
+    Arrived::DealtWith
 }

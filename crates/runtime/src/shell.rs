@@ -1,13 +1,15 @@
 //! The shell around the core: one lock, one call site of `apply`, and what the effects of a step do to the world.
 //!
 //! Everything that happens to a connection goes through [`Shell::apply`], under the lock of [`State`]. The effects are
-//! carried out before the lock is released, so their order is the order of the steps; nothing in there waits.
+//! carried out before the lock is released, so their order is the order of the steps; nothing in there waits. What they ask of
+//! another connection follows as soon as the lock is released, see [`Locked`]: nobody holds two of these locks.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
+    ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -21,8 +23,8 @@ use tokio::{
 
 use crate::{
     error::CallError,
-    handler,
     options::{Options, SESSION_BUSY, TOO_MANY_IN_FLIGHT},
+    relay::{FollowUp, HeldMessage, Passed, Relay},
     trace,
     turn::Context,
     wire,
@@ -36,32 +38,37 @@ const STARTING_MAX: usize = 256;
 pub(crate) type Start = Box<dyn FnOnce(Context) -> JoinHandle<()> + Send>;
 
 /// What comes with a step and is no business of the core.
-pub(crate) enum With {
+pub(crate) enum With<'a> {
     Nothing,
     /// What to start when the message may start.
     Message(Start),
     /// What the handler returned.
-    Answer(handler::Answer),
-    Call(Box<Call>),
+    Answer(Result<&'a [u8], &'a [u8]>),
+    /// The call to write, and who waits for its response.
+    Call {
+        method: &'a str,
+        params: Option<&'a [u8]>,
+        caller: Caller,
+    },
     /// What the peer answered to a call.
-    Response(Result<Box<RawValue>, Box<RawValue>>),
+    Response(Result<&'a RawValue, &'a RawValue>),
 }
 
-/// The call to write, and who waits for its response.
-pub(crate) struct Call {
-    method: String,
-    params: Option<Vec<u8>>,
-    caller: oneshot::Sender<Response>,
+/// Who waits for a response.
+pub(crate) enum Caller {
+    Task(oneshot::Sender<Response>),
+    /// A request of another connection, which is answered with it.
+    Relay(Passed),
 }
 
 /// Who waits for a response, and the response once it has arrived: the core says when the caller may have it.
-struct Caller {
-    caller: oneshot::Sender<Response>,
+struct Open {
+    caller: Caller,
     response: Option<Result<Box<RawValue>, Box<RawValue>>>,
 }
 
 /// What a caller gets.
-enum Response {
+pub(crate) enum Response {
     Answered(Result<Box<RawValue>, Box<RawValue>>),
     Disconnected,
 }
@@ -81,6 +88,8 @@ pub(crate) struct Shell {
     unwritten: Notify,
     /// Something was written. Whoever has something to say waits for it while the output is over its bound.
     written: Notify,
+    /// A task was started or woken since the reader has let tasks run.
+    woken: AtomicBool,
 }
 
 pub(crate) struct State {
@@ -88,7 +97,11 @@ pub(crate) struct State {
     /// Each message that was taken in and is not done.
     messages: BTreeMap<Arrival, Entry>,
     /// Each open call, with who waits for its response.
-    calls: BTreeMap<CallId, Caller>,
+    calls: BTreeMap<CallId, Open>,
+    /// What the steps have left to be done once the lock is released.
+    follow_ups: VecDeque<FollowUp>,
+    /// Somebody does what follows. Whoever else adds to it leaves it to them, so that it is done in order.
+    is_following: bool,
     /// How many tasks were started and have not begun.
     starting: usize,
     /// What is to be written next.
@@ -103,12 +116,56 @@ pub(crate) struct State {
     begin_awaited: bool,
 }
 
-struct Entry {
-    /// There until the message starts.
-    start: Option<Start>,
-    context: Context,
-    /// There from then on, so that whatever ends the connection ends the task.
-    task: Option<JoinHandle<()>>,
+enum Entry {
+    /// It has a task of its own.
+    Task {
+        /// There until the message starts.
+        start: Option<Start>,
+        context: Context,
+        /// There from then on, so that whatever ends the connection ends the task.
+        task: Option<JoinHandle<()>>,
+    },
+    /// It is to be passed on when it starts.
+    Held(Arc<Relay>, HeldMessage),
+    /// It has been passed on: as this call.
+    Passed(Arc<Relay>, CallId),
+}
+
+/// The state under its lock. What follows from the steps that were applied is done when this is dropped.
+pub(crate) struct Locked<'a> {
+    shell: &'a Shell,
+    /// There until this is dropped.
+    state: Option<MutexGuard<'a, State>>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        self.state.as_ref().expect("only the drop takes it out")
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut State {
+        self.state.as_mut().expect("only the drop takes it out")
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let Some(mut state) = self.state.take() else { return };
+        if state.follow_ups.is_empty() || state.is_following {
+            return;
+        }
+        state.is_following = true;
+        while let Some(follow_up) = state.follow_ups.pop_front() {
+            drop(state);
+            follow_up.run();
+            state = self.shell.lock_bare();
+        }
+        state.is_following = false;
+    }
 }
 
 impl Shell {
@@ -121,6 +178,8 @@ impl Shell {
             core: Connection::new(limits),
             messages: BTreeMap::new(),
             calls: BTreeMap::new(),
+            follow_ups: VecDeque::new(),
+            is_following: false,
             starting: 0,
             out: Vec::new(),
             writing: 0,
@@ -136,16 +195,21 @@ impl Shell {
             begun: Notify::new(),
             unwritten: Notify::new(),
             written: Notify::new(),
+            woken: AtomicBool::new(false),
         }
     }
 
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        Locked { shell: self, state: Some(self.lock_bare()) }
+    }
+
     /// Nothing panics while it holds the lock, and if something did, the core would still be whole.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock_bare(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Applies a step once a checker, if there is one, lets it pass.
-    pub(crate) async fn step(self: &Arc<Self>, step: Step, with: With) -> Result<Effects, NotOwed> {
+    pub(crate) async fn step(self: &Arc<Self>, step: Step, with: With<'_>) -> Result<Effects, NotOwed> {
         self.hold(&step).await;
         self.apply(&mut self.lock(), step, with)
     }
@@ -170,7 +234,12 @@ impl Shell {
     }
 
     /// The one place where anything happens to the connection.
-    pub(crate) fn apply(self: &Arc<Self>, state: &mut State, step: Step, with: With) -> Result<Effects, NotOwed> {
+    pub(crate) fn apply(
+        self: &Arc<Self>,
+        state: &mut State,
+        step: Step,
+        mut with: With<'_>,
+    ) -> Result<Effects, NotOwed> {
         // A request is forgotten when it is answered; a notification, which has no answer, when its handler is done.
         let over = match step {
             Step::Returned(arrival, _) => Some(arrival),
@@ -186,11 +255,10 @@ impl Shell {
             if let Some(record) = record {
                 record.emit(self.number, effects, &state.core);
             }
-            let mut with = with;
-            if let Some(caller) = answered.and_then(|call| state.calls.get_mut(&call))
-                && let With::Response(response) = std::mem::replace(&mut with, With::Nothing)
+            if let Some(open) = answered.and_then(|call| state.calls.get_mut(&call))
+                && let With::Response(response) = with
             {
-                caller.response = Some(response);
+                open.response = Some(response.map(RawValue::to_owned).map_err(RawValue::to_owned));
             }
             for effect in effects {
                 self.carry_out(state, effect, &mut with);
@@ -215,30 +283,45 @@ impl Shell {
         result
     }
 
-    fn carry_out(self: &Arc<Self>, state: &mut State, effect: &Effect, with: &mut With) {
+    fn carry_out(self: &Arc<Self>, state: &mut State, effect: &Effect, with: &mut With<'_>) {
         match effect {
             Effect::Accept(arrival) => {
                 if let With::Message(start) = std::mem::replace(with, With::Nothing) {
                     let context = Context::new(Arc::clone(self), *arrival);
-                    let entry = Entry { start: Some(start), context, task: None };
+                    let entry = Entry::Task { start: Some(start), context, task: None };
                     state.messages.insert(*arrival, entry);
                 }
             }
             Effect::Start(arrival) => {
-                if let Some(entry) = state.messages.get_mut(arrival)
-                    && let Some(start) = entry.start.take()
-                {
-                    state.starting += 1;
-                    entry.task = Some(start(entry.context.clone()));
+                state.starting += 1;
+                match state.messages.get_mut(arrival) {
+                    Some(Entry::Task { start, context, task }) => {
+                        if let Some(start) = start.take() {
+                            *task = Some(start(context.clone()));
+                            self.woken.store(true, Ordering::Relaxed);
+                        }
+                    }
+                    Some(Entry::Held(..)) => {
+                        if let Some(Entry::Held(relay, message)) = state.messages.remove(arrival) {
+                            state.follow_ups.push_back(FollowUp::Start(relay, *arrival, message));
+                        }
+                    }
+                    // Whoever applied the step passes it on.
+                    Some(Entry::Passed(..)) | None => {}
                 }
             }
             // The task itself sees the first one, and calls the handler; the reader sees the other, and closes the connection.
             Effect::Run(_) | Effect::Close(_) => {}
-            Effect::Fire(arrival, _) => {
-                if let Some(entry) = state.messages.get(arrival) {
-                    entry.context.cancellation().cancel();
+            Effect::Fire(arrival, _) => match state.messages.get(arrival) {
+                Some(Entry::Task { context, .. }) => {
+                    context.cancellation().cancel();
+                    self.woken.store(true, Ordering::Relaxed);
                 }
-            }
+                Some(Entry::Passed(relay, call)) => {
+                    state.follow_ups.push_back(FollowUp::Ended(Arc::clone(relay), *arrival, *call));
+                }
+                Some(Entry::Held(..)) | None => {}
+            },
             Effect::Respond { id, arrival, answer } => {
                 self.respond(state, id, *answer, with);
                 if let Some(arrival) = arrival {
@@ -246,28 +329,37 @@ impl Shell {
                 }
             }
             Effect::Call(call) => {
-                if let With::Call(new) = std::mem::replace(with, With::Nothing) {
-                    let Call { method, params, caller } = *new;
-                    state.calls.insert(*call, Caller { caller, response: None });
-                    self.write(state, |out| wire::write_call(out, Some(*call), &method, params.as_deref()));
+                if let With::Call { method, params, caller } = std::mem::replace(with, With::Nothing) {
+                    state.calls.insert(*call, Open { caller, response: None });
+                    self.write(state, |out| wire::write_call(out, Some(*call), method, params));
                 }
             }
-            Effect::Resume(call) => {
-                if let Some(Caller { caller, response: Some(response) }) = state.calls.remove(call) {
+            Effect::Resume(call) => match state.calls.remove(call) {
+                Some(Open { caller: Caller::Task(caller), response: Some(response) }) => {
                     // A caller that left meanwhile has no use for it.
                     let _ = caller.send(Response::Answered(response));
+                    self.woken.store(true, Ordering::Relaxed);
                 }
-            }
+                Some(Open { caller: Caller::Relay(passed), response: Some(response) }) => {
+                    state.follow_ups.push_back(FollowUp::Answered(passed, *call, response));
+                }
+                _ => {}
+            },
             Effect::AwaitCaller(call) => {
                 tokio::spawn(await_caller(Arc::clone(self), *call));
             }
             Effect::Disconnect(call) => {
                 let caller = match std::mem::replace(with, With::Nothing) {
-                    With::Call(new) => Some(new.caller),
-                    _ => state.calls.remove(call).map(|caller| caller.caller),
+                    With::Call { caller, .. } => Some(caller),
+                    _ => state.calls.remove(call).map(|open| open.caller),
                 };
-                if let Some(caller) = caller {
-                    let _ = caller.send(Response::Disconnected);
+                match caller {
+                    Some(Caller::Task(caller)) => {
+                        let _ = caller.send(Response::Disconnected);
+                        self.woken.store(true, Ordering::Relaxed);
+                    }
+                    Some(Caller::Relay(passed)) => state.follow_ups.push_back(FollowUp::Gone(passed)),
+                    None => {}
                 }
             }
             Effect::CancelCall(call) => {
@@ -280,12 +372,12 @@ impl Shell {
         }
     }
 
-    fn respond(&self, state: &mut State, id: &RequestId, answer: Answer, with: &mut With) {
+    fn respond(&self, state: &mut State, id: &RequestId, answer: Answer, with: &With<'_>) {
         let refused;
         let answer = match answer {
             Answer::Returned(outcome) => match (with, outcome) {
-                (With::Answer(Ok(result)), Outcome::Succeeded) => Ok(result.as_slice()),
-                (With::Answer(Err(error)), _) => Err(error.as_slice()),
+                (With::Answer(Ok(result)), Outcome::Succeeded) => Ok(*result),
+                (With::Answer(Err(error)), _) => Err(*error),
                 _ => {
                     refused = wire::encode_error(&Error::internal_error());
                     Err(refused.as_slice())
@@ -293,7 +385,7 @@ impl Shell {
             },
             Answer::Cancelled => match with {
                 // It says so itself, and perhaps more: what the turn has used, say.
-                With::Answer(Ok(result)) if wire::is_cancelled(result) => Ok(result.as_slice()),
+                With::Answer(Ok(result)) if wire::is_cancelled(result) => Ok(*result),
                 _ => Ok(&b"{\"stopReason\":\"cancelled\"}"[..]),
             },
             Answer::RequestCancelled => {
@@ -423,7 +515,7 @@ impl Shell {
         params: Vec<u8>,
     ) -> Result<Box<RawValue>, CallError> {
         let (caller, response) = oneshot::channel();
-        let mut with = With::Call(Box::new(Call { method: method.to_owned(), params: Some(params), caller }));
+        let mut caller = Some(caller);
         let effects = loop {
             let written = self.written.notified();
             let by = by.filter(|by| self.lock().core.is_running(*by));
@@ -436,8 +528,11 @@ impl Shell {
                 }
                 // Its handler may have returned meanwhile, and the output may be over its bound.
                 let still = by.is_none_or(|by| state.core.is_running(by));
-                if still && self.may_write(&state) {
-                    let with = std::mem::replace(&mut with, With::Nothing);
+                if still
+                    && self.may_write(&state)
+                    && let Some(caller) = caller.take()
+                {
+                    let with = With::Call { method, params: Some(&params), caller: Caller::Task(caller) };
                     // A call by nobody or by a running handler is always owed.
                     break self.apply(&mut state, step, with).unwrap_or_default();
                 }
@@ -456,8 +551,8 @@ impl Shell {
     /// Makes a call for nobody now, whatever the bound of the output: for one who has asked for room before.
     pub(crate) fn ask(self: &Arc<Self>, method: &str, params: Option<&RawValue>) -> Result<Asked, CallError> {
         let (caller, response) = oneshot::channel();
-        let params = params.map(|raw| raw.get().as_bytes().to_vec());
-        let with = With::Call(Box::new(Call { method: method.to_owned(), params, caller }));
+        let params = params.map(|raw| raw.get().as_bytes());
+        let with = With::Call { method, params, caller: Caller::Task(caller) };
         let mut state = self.lock();
         if state.closed {
             return Err(CallError::Disconnected);
@@ -527,15 +622,61 @@ impl Shell {
             let mut state = self.lock();
             (std::mem::take(&mut state.messages), std::mem::take(&mut state.calls))
         };
-        for task in messages.into_values().filter_map(|entry| entry.task) {
-            task.abort();
+        for (_, entry) in messages {
+            match entry {
+                Entry::Task { task: Some(task), .. } => task.abort(),
+                Entry::Passed(relay, call) => relay.to.give_up(call),
+                Entry::Task { .. } | Entry::Held(..) => {}
+            }
         }
         // Without a sender each caller learns that the peer is gone.
-        drop(calls);
+        for (_, open) in calls {
+            if let Caller::Relay(passed) = open.caller {
+                FollowUp::Gone(passed).run();
+            }
+        }
+    }
+
+    /// Gives up a call, where it is open still.
+    pub(crate) fn give_up(self: &Arc<Self>, call: CallId) {
+        let mut state = self.lock();
+        if state.core.is_open(call) {
+            // An open call can always be dropped.
+            let _ = self.apply(&mut state, Step::CallDropped { call }, With::Nothing);
+            state.calls.remove(&call);
+        }
+    }
+
+    /// Whether a task was started or woken since this was asked last.
+    pub(crate) fn has_woken(&self) -> bool {
+        self.woken.load(Ordering::Relaxed) && self.woken.swap(false, Ordering::Relaxed)
     }
 }
 
 impl State {
+    /// A message that was taken in waits to be passed on.
+    pub(crate) fn hold(&mut self, arrival: Arrival, relay: &Arc<Relay>, message: HeldMessage) {
+        self.messages.insert(arrival, Entry::Held(Arc::clone(relay), message));
+    }
+
+    /// A message has been passed on.
+    pub(crate) fn passed(&mut self, arrival: Arrival, relay: &Arc<Relay>, call: CallId) {
+        self.messages.insert(arrival, Entry::Passed(Arc::clone(relay), call));
+    }
+
+    /// The requests of another connection that were passed on here and are not answered.
+    pub(crate) fn relayed(&mut self) -> impl Iterator<Item = (CallId, &mut Passed)> {
+        self.calls.iter_mut().filter_map(|(call, open)| match &mut open.caller {
+            Caller::Relay(passed) => Some((*call, passed)),
+            Caller::Task(_) => None,
+        })
+    }
+
+    /// Whether nothing can be written any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// How much the peer has not read yet.
     pub(crate) fn unwritten(&self) -> usize {
         self.out.len() + self.writing
@@ -594,15 +735,6 @@ impl OpenCall {
             runtime.spawn(resumed);
         }
     }
-
-    fn give_up(shell: &Arc<Shell>, call: CallId) {
-        let mut state = shell.lock();
-        if state.core.is_open(call) {
-            // An open call can always be dropped.
-            let _ = shell.apply(&mut state, Step::CallDropped { call }, With::Nothing);
-            state.calls.remove(&call);
-        }
-    }
 }
 
 impl Drop for OpenCall {
@@ -618,11 +750,11 @@ impl Drop for OpenCall {
             let (shell, call) = (Arc::clone(&self.shell), self.call);
             runtime.spawn(async move {
                 shell.hold(&Step::CallDropped { call }).await;
-                Self::give_up(&shell, call);
+                shell.give_up(call);
             });
             return;
         }
-        Self::give_up(&self.shell, self.call);
+        self.shell.give_up(self.call);
     }
 }
 

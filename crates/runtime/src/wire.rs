@@ -133,7 +133,7 @@ pub(crate) enum Message<'a> {
         /// None where no call of ours has such an id.
         call: Option<CallId>,
         /// What the peer answered or, as an error, what it refused with, each as it stands on the wire.
-        result: Result<Box<RawValue>, Box<RawValue>>,
+        result: Result<&'a RawValue, &'a RawValue>,
     },
     /// Nothing that has an id to answer to.
     Bad(Error),
@@ -196,9 +196,9 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     if envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()) {
         let result = match (envelope.error, envelope.result) {
             // Some peers write `"error": null` beside each result.
-            (Some(error), Some(result)) if error.get() == "null" => Ok(result.to_owned()),
-            (Some(error), _) => Err(error.to_owned()),
-            (None, Some(result)) => Ok(result.to_owned()),
+            (Some(error), Some(result)) if error.get() == "null" => Ok(result),
+            (Some(error), _) => Err(error),
+            (None, Some(result)) => Ok(result),
             (None, None) => return Message::Blank,
         };
         return Message::Response { call: envelope.id.and_then(|id| call_id(id.get())), result };
@@ -332,12 +332,13 @@ pub(crate) fn write_response(out: &mut Vec<u8>, id: &str, answer: Result<&[u8], 
 /// Appends a request, or a notification where there is no id.
 pub(crate) fn write_call(out: &mut Vec<u8>, id: Option<CallId>, method: &str, params: Option<&[u8]>) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
+    // Neither a number nor a string can fail to be written to memory.
     if let Some(CallId(id)) = id {
-        out.extend_from_slice(format!(",\"id\":{id}").as_bytes());
+        out.extend_from_slice(b",\"id\":");
+        let _ = serde_json::to_writer(&mut *out, &id);
     }
     out.extend_from_slice(b",\"method\":");
-    // A method name is a string, which can always be written.
-    out.extend_from_slice(&serde_json::to_vec(method).unwrap_or_default());
+    let _ = serde_json::to_writer(&mut *out, method);
     if let Some(params) = params {
         out.extend_from_slice(b",\"params\":");
         out.extend_from_slice(params);
