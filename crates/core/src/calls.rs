@@ -1,14 +1,15 @@
 //! Our requests to the peer whose callers have not resumed yet.
 
-use alloc::collections::BTreeMap;
-
-use crate::id::{Arrival, CallId};
+use crate::{
+    id::{Arrival, CallId},
+    rising::Rising,
+};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Calls {
     /// The number of the last call; each has one of its own, so that a late response finds nothing.
     last: u64,
-    open: BTreeMap<CallId, Call>,
+    open: Rising<CallId, Call>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

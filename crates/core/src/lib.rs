@@ -34,6 +34,7 @@ mod connection;
 mod guard;
 mod id;
 mod requests;
+mod rising;
 mod step;
 mod turns;
 
@@ -42,5 +43,6 @@ pub use connection::{Connection, Limits};
 pub use guard::{Forced, GUARDS};
 pub use id::{Arrival, CallId, IdError, REQUEST_ID_BYTES_MAX, RequestId, SessionId};
 pub use requests::Stage;
+pub use rising::Rising;
 pub use step::{Answer, Cause, Effect, Effects, NotOwed, Outcome, Reason, Refusal, Step};
 pub use turns::Overlap;

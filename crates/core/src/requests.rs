@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, btree_map::Entry};
 
 use crate::{
     id::{Arrival, IdValue, RequestId, SessionId},
+    rising::Rising,
     step::Cause,
 };
 
@@ -31,7 +32,7 @@ pub(crate) struct Request {
 /// Two ways to find a request, always with the same content.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Requests {
-    by_arrival: BTreeMap<Arrival, Request>,
+    by_arrival: Rising<Arrival, Request>,
     by_id: BTreeMap<IdValue, Arrival>,
 }
 

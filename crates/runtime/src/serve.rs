@@ -14,7 +14,7 @@ use crate::{
     handler,
     options::Options,
     relay::{self, Relay},
-    shell::{Shell, State, Start, With},
+    shell::{Shell, Start, State, With},
     wire::{self, Line, Lines, Message},
 };
 
@@ -32,8 +32,8 @@ pub(crate) trait Role: Send + Sync + 'static {
     /// Something was read.
     fn heard(&self) {}
 
-    /// Where messages are passed on to, if they are. A message is then taken in only while there is room for it there, and
-    /// after the tasks that earlier ones started or woke have run: so what is said there is in order.
+    /// Where messages are passed on to, if they are. A message is then taken in only while there is room for it there, and one
+    /// that is passed on waits until the tasks that earlier ones started or woke have run: so what is said there is in order.
     fn relay(&self) -> Option<&Arc<Relay>> {
         None
     }
@@ -266,13 +266,10 @@ impl<R: AsyncRead + Unpin, O: Role> Reader<'_, R, O> {
     async fn read(&mut self) -> Result<(), ServeError> {
         loop {
             loop {
-                if let Some(relay) = self.role.relay() {
-                    if self.shell.has_woken() {
-                        tokio::task::yield_now().await;
-                    }
-                    if !relay.has_room() {
-                        self.wait(relay.room()).await?;
-                    }
+                if let Some(relay) = self.role.relay()
+                    && !relay.has_room()
+                {
+                    self.wait(relay.room()).await?;
                 }
                 match self.lines.take() {
                     Some(Line::Whole(line)) => {
@@ -382,7 +379,12 @@ async fn take_in<O: Role>(shell: &Arc<Shell>, role: &O, line: &[u8]) -> Result<O
     if lack.is_some_and(|lack| lack.is_in(&shell.lock(), &shell.options)) {
         return Ok(lack);
     }
-    let result = match arrived(shell, role, line, message) {
+    let arrived = arrived(shell, role, line, message);
+    let is_passed_on = matches!(arrived, Arrived::PassedOn(..) | Arrived::Step(Step::ResponseArrived { .. }, _));
+    if is_passed_on && role.relay().is_some() && shell.has_woken() {
+        tokio::task::yield_now().await;
+    }
+    let result = match arrived {
         Arrived::Step(step, with) => shell.step(step, with).await,
         Arrived::PassedOn(step, relay, message) => relay.arrive(step, &message),
         Arrived::DealtWith => return Ok(None),

@@ -5,7 +5,7 @@
 //! another connection follows as soon as the lock is released, see [`Locked`]: nobody holds two of these locks.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -14,7 +14,9 @@ use std::{
 };
 
 use agent_client_protocol_schema::v1::Error;
-use lastword_core::{Answer, Arrival, CallId, Connection, Effect, Effects, NotOwed, Outcome, Refusal, RequestId, Step};
+use lastword_core::{
+    Answer, Arrival, CallId, Connection, Effect, Effects, NotOwed, Outcome, Refusal, RequestId, Rising, Step,
+};
 use serde_json::value::RawValue;
 use tokio::{
     sync::{Notify, oneshot},
@@ -95,9 +97,9 @@ pub(crate) struct Shell {
 pub(crate) struct State {
     pub(crate) core: Connection,
     /// Each message that was taken in and is not done.
-    messages: BTreeMap<Arrival, Entry>,
+    messages: Rising<Arrival, Entry>,
     /// Each open call, with who waits for its response.
-    calls: BTreeMap<CallId, Open>,
+    calls: Rising<CallId, Open>,
     /// What the steps have left to be done once the lock is released.
     follow_ups: VecDeque<FollowUp>,
     /// Somebody does what follows. Whoever else adds to it leaves it to them, so that it is done in order.
@@ -176,8 +178,8 @@ impl Shell {
         trace::opened(number, &limits);
         let state = State {
             core: Connection::new(limits),
-            messages: BTreeMap::new(),
-            calls: BTreeMap::new(),
+            messages: Rising::default(),
+            calls: Rising::default(),
             follow_ups: VecDeque::new(),
             is_following: false,
             starting: 0,
