@@ -488,8 +488,10 @@ impl Connection {
     fn started(&mut self, arrival: Arrival, effects: &mut Effects) {
         if let Some(request) = self.requests.get_mut(arrival) {
             if guard!(self.limits, "ended-request-never-runs", request.ended.is_some()) {
-                self.respond_ended(arrival, effects);
-                self.leave(arrival, effects);
+                if let Some(request) = self.requests.remove(arrival) {
+                    let answer = self.says_ended(&request);
+                    self.leave(arrival, request, answer, effects);
+                }
                 return;
             }
             request.stage = Stage::Running;
@@ -503,20 +505,16 @@ impl Connection {
     }
 
     fn returned(&mut self, arrival: Arrival, outcome: Outcome, effects: &mut Effects) {
-        let Some(request) = self.requests.get(arrival) else {
+        let Some(request) = self.requests.remove(arrival) else {
             self.barrier.pop();
             return;
         };
-        if guard!(self.limits, "ended-whatever-it-returned", request.ended.is_some()) {
-            self.respond_ended(arrival, effects);
+        let answer = if guard!(self.limits, "ended-whatever-it-returned", request.ended.is_some()) {
+            self.says_ended(&request)
         } else {
-            effects.push(Effect::Respond {
-                id: request.id.clone(),
-                arrival: Some(arrival),
-                answer: Answer::Returned(outcome),
-            });
-        }
-        self.leave(arrival, effects);
+            Answer::Returned(outcome)
+        };
+        self.leave(arrival, request, answer, effects);
     }
 
     fn grace_may_end(&self, arrival: Arrival) -> bool {
@@ -541,8 +539,11 @@ impl Connection {
         if stage == Stage::Running {
             effects.push(Effect::Fire(arrival, cause));
         }
-        if guard!(self.limits, "answered-at-once-only-while-held", stage == Stage::Held) {
-            self.respond_ended(arrival, effects);
+        if guard!(self.limits, "answered-at-once-only-while-held", stage == Stage::Held)
+            && let Some(request) = self.requests.get(arrival)
+        {
+            let (id, answer) = (request.id.clone(), self.says_ended(request));
+            effects.push(Effect::Respond { id, arrival: Some(arrival), answer });
         }
         if stage == Stage::Held {
             self.barrier.forget(arrival);
@@ -550,19 +551,18 @@ impl Connection {
         }
     }
 
-    fn respond_ended(&self, arrival: Arrival, effects: &mut Effects) {
-        let Some(request) = self.requests.get(arrival) else { return };
-        let answer = if guard!(self.limits, "ended-prompt-says-cancelled", request.prompt.is_some()) {
+    /// What an ended request is answered with.
+    fn says_ended(&self, request: &Request) -> Answer {
+        if guard!(self.limits, "ended-prompt-says-cancelled", request.prompt.is_some()) {
             Answer::Cancelled
         } else {
             Answer::RequestCancelled
-        };
-        effects.push(Effect::Respond { id: request.id.clone(), arrival: Some(arrival), answer });
+        }
     }
 
-    /// Forgets a request that was answered; where it was a turn, the next one of its session may start.
-    fn leave(&mut self, arrival: Arrival, effects: &mut Effects) {
-        let Some(request) = self.requests.remove(arrival) else { return };
+    /// Answers a request that has been forgotten; where it was a turn, the next one of its session may start.
+    fn leave(&mut self, arrival: Arrival, request: Request, answer: Answer, effects: &mut Effects) {
+        effects.push(Effect::Respond { id: request.id, arrival: Some(arrival), answer });
         let Some(session) = request.prompt else { return };
         self.turns.leave(&session, arrival, &self.limits);
         self.next_turn(&session, effects);

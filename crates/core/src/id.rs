@@ -120,7 +120,10 @@ impl RequestId {
         }
         let value = match raw.as_bytes() {
             [b'1'..=b'9', digits @ ..] if digits.len() < SMALL_DIGITS_MAX && digits.iter().all(u8::is_ascii_digit) => {
-                IdValue::small_or_text(SmolStr::new(raw))
+                match raw.parse() {
+                    Ok(number) => IdValue::Small(number),
+                    Err(_) => return Err(IdError::NotAnId),
+                }
             }
             b"null" => IdValue::Text(SmolStr::new_static("null")),
             [b'"', text @ .., b'"'] => {

@@ -66,15 +66,20 @@ impl FollowUp {
                 let message = Message { is_request, method: Cow::Borrowed(&method), params: params.as_deref() };
                 relay.start(relay.from.lock(), arrival, &message);
             }
-            Self::Answered(Passed { relay, arrival, .. }, call, answer) => {
-                relay.returned(arrival, bytes(answer.as_deref().map_err(|error| &**error)));
-                let mut state = relay.to.lock();
-                // The answer has been passed on, or nobody wanted it any more.
-                let _ = relay.to.apply(&mut state, Step::Resumed { call }, With::Nothing);
-            }
+            Self::Answered(passed, call, answer) => passed.answer(call, answer.as_deref().map_err(|error| &**error)),
             Self::Gone(passed) => passed.relay.gone(passed.arrival),
             Self::Ended(relay, arrival, call) => relay.give_up(arrival, call, Ok(NOTHING)),
         }
+    }
+}
+
+impl Passed {
+    /// Answers the request with the response to the call as which it was passed on.
+    pub(crate) fn answer(self, call: CallId, response: Result<&RawValue, &RawValue>) {
+        let Self { relay, arrival, .. } = self;
+        relay.returned(arrival, bytes(response));
+        // The response has been passed on, or nobody wanted it any more.
+        let _ = relay.to.apply(&mut relay.to.lock(), Step::Resumed { call }, With::Nothing);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{io, pin::pin, sync::Arc};
 
 use agent_client_protocol_schema::v1::Error;
-use lastword_core::{Effect, SessionId, Step};
+use lastword_core::{CallId, Effect, Effects, SessionId, Step};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
@@ -380,31 +380,40 @@ async fn take_in<O: Role>(shell: &Arc<Shell>, role: &O, line: &[u8]) -> Result<O
         return Ok(lack);
     }
     let arrived = arrived(shell, role, line, message);
-    let is_passed_on = matches!(arrived, Arrived::PassedOn(..) | Arrived::Step(Step::ResponseArrived { .. }, _));
-    if is_passed_on && role.relay().is_some() && shell.has_woken() {
+    let passes_on = match arrived {
+        Arrived::PassedOn(..) => true,
+        Arrived::Response(..) => role.relay().is_some(),
+        Arrived::Step(..) | Arrived::DealtWith => false,
+    };
+    if passes_on && shell.has_woken() {
         tokio::task::yield_now().await;
     }
     let result = match arrived {
+        Arrived::Response(call, response) => {
+            shell.hold(&Step::ResponseArrived { call }).await;
+            if let Err(error) = shell.response_arrived(call, response) {
+                tracing::warn!(connection = shell.number, "a response to no call: {error}");
+            }
+            return Ok(None);
+        }
         Arrived::Step(step, with) => shell.step(step, with).await,
         Arrived::PassedOn(step, relay, message) => relay.arrive(step, &message),
         Arrived::DealtWith => return Ok(None),
     };
-    match result {
-        Ok(effects) if effects.iter().any(|effect| matches!(effect, Effect::Close(_))) => {
-            let queued = shell.lock().core.notifications_queued();
-            return Err(ServeError::NotificationsStuck { queued });
-        }
-        Ok(_) => {}
-        // Only a response can be out of place.
-        Err(error) => tracing::warn!(connection = shell.number, "a response to no call: {error}"),
+    let closes = |effects: &Effects| effects.iter().any(|effect| matches!(effect, Effect::Close(_)));
+    // What else arrives is always owed.
+    if result.is_ok_and(|effects| closes(&effects)) {
+        let queued = shell.lock().core.notifications_queued();
+        return Err(ServeError::NotificationsStuck { queued });
     }
     Ok(None)
 }
 
 /// What a line comes to.
 enum Arrived<'a> {
-    Step(Step, With<'a>),
+    Step(Step, With<'static>),
     PassedOn(Step, &'a Arc<Relay>, relay::Message<'a>),
+    Response(CallId, Result<&'a RawValue, &'a RawValue>),
     DealtWith,
 }
 
@@ -447,9 +456,7 @@ fn arrived<'a>(shell: &Shell, role: &'a impl Role, line: &[u8], message: Message
             }
             Err(error) => ignore(shell, &method, &error),
         },
-        Message::Response { call: Some(call), result } => {
-            Arrived::Step(Step::ResponseArrived { call }, With::Response(result))
-        }
+        Message::Response { call: Some(call), result } => Arrived::Response(call, result),
         Message::Response { call: None, .. } => {
             tracing::warn!(connection = shell.number, line = %wire::excerpt(line), "a response to no call");
             Arrived::DealtWith

@@ -52,8 +52,6 @@ pub(crate) enum With<'a> {
         params: Option<&'a [u8]>,
         caller: Caller,
     },
-    /// What the peer answered to a call.
-    Response(Result<&'a RawValue, &'a RawValue>),
 }
 
 /// Who waits for a response.
@@ -248,7 +246,6 @@ impl Shell {
             _ => None,
         };
         let began = matches!(step, Step::Started(_));
-        let answered = if let Step::ResponseArrived { call } = step { Some(call) } else { None };
         let record = trace::Record::of(&step);
         #[cfg(feature = "check")]
         let passed = step.clone();
@@ -256,11 +253,6 @@ impl Shell {
         if let Ok(effects) = &result {
             if let Some(record) = record {
                 record.emit(self.number, effects, &state.core);
-            }
-            if let Some(open) = answered.and_then(|call| state.calls.get_mut(&call))
-                && let With::Response(response) = with
-            {
-                open.response = Some(response.map(RawValue::to_owned).map_err(RawValue::to_owned));
             }
             for effect in effects {
                 self.carry_out(state, effect, &mut with);
@@ -336,17 +328,19 @@ impl Shell {
                     self.write(state, |out| wire::write_call(out, Some(*call), method, params));
                 }
             }
-            Effect::Resume(call) => match state.calls.remove(call) {
-                Some(Open { caller: Caller::Task(caller), response: Some(response) }) => {
-                    // A caller that left meanwhile has no use for it.
-                    let _ = caller.send(Response::Answered(response));
-                    self.woken.store(true, Ordering::Relaxed);
+            // One that arrived with this step is given by whoever applied it.
+            Effect::Resume(call) => {
+                if state.calls.get(call).is_some_and(|open| open.response.is_some())
+                    && let Some(Open { caller, response: Some(response) }) = state.calls.remove(call)
+                {
+                    match caller {
+                        Caller::Task(caller) => self.give(caller, response),
+                        Caller::Relay(passed) => {
+                            state.follow_ups.push_back(FollowUp::Answered(passed, *call, response));
+                        }
+                    }
                 }
-                Some(Open { caller: Caller::Relay(passed), response: Some(response) }) => {
-                    state.follow_ups.push_back(FollowUp::Answered(passed, *call, response));
-                }
-                _ => {}
-            },
+            }
             Effect::AwaitCaller(call) => {
                 tokio::spawn(await_caller(Arc::clone(self), *call));
             }
@@ -372,6 +366,38 @@ impl Shell {
             // The core's words may grow; this crate grows with them.
             other => unreachable!("the core of this version knows no effect {other:?}"),
         }
+    }
+
+    /// The response to a call arrives: it is given to whoever waits for it, now or once the core says so.
+    pub(crate) fn response_arrived(
+        self: &Arc<Self>,
+        call: CallId,
+        response: Result<&RawValue, &RawValue>,
+    ) -> Result<(), NotOwed> {
+        let owned = || response.map(RawValue::to_owned).map_err(RawValue::to_owned);
+        let mut state = self.lock();
+        let effects = self.apply(&mut state, Step::ResponseArrived { call }, With::Nothing)?;
+        if !effects.contains(&Effect::Resume(call)) {
+            if let Some(open) = state.calls.get_mut(&call) {
+                open.response = Some(owned());
+            }
+            return Ok(());
+        }
+        match state.calls.remove(&call).map(|open| open.caller) {
+            Some(Caller::Task(caller)) => self.give(caller, owned()),
+            Some(Caller::Relay(passed)) => {
+                drop(state);
+                passed.answer(call, response);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn give(&self, caller: oneshot::Sender<Response>, response: Result<Box<RawValue>, Box<RawValue>>) {
+        // A caller that left meanwhile has no use for it.
+        let _ = caller.send(Response::Answered(response));
+        self.woken.store(true, Ordering::Relaxed);
     }
 
     fn respond(&self, state: &mut State, id: &RequestId, answer: Answer, with: &With<'_>) {

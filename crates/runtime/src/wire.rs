@@ -239,10 +239,11 @@ fn call_id(raw: &str) -> Option<CallId> {
     (RequestId::parse(raw).ok()? == RequestId::from(number)).then_some(CallId(number))
 }
 
-/// Whether brackets are nested too deep. Few lines have as many opening brackets at all, and counting those is fast.
+/// Whether brackets are nested too deep. A short line cannot hold as many pairs; of the others few have as many opening
+/// brackets at all, and counting those is fast.
 fn is_too_deep(text: &str) -> bool {
-    let opening = text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
-    opening > NESTING_MAX && nesting(text) > NESTING_MAX
+    let opening = || text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    text.len() > 2 * NESTING_MAX && opening() > NESTING_MAX && nesting(text) > NESTING_MAX
 }
 
 fn nesting(text: &str) -> usize {
