@@ -51,8 +51,9 @@ const CANCEL_AGAIN_FIRST: Duration = Duration::from_millis(20);
 /// The pause doubles each time up to this: an agent that is busy with ending a turn is not flooded.
 const CANCEL_AGAIN_MAX: Duration = Duration::from_millis(500);
 
-/// How much later than in time a request may be given up: so many requests do not mean as many looks at all of them.
-const LATE_MAX: Duration = Duration::from_millis(20);
+/// How often it is looked for late answers in the time that an answer may take: one is given up by so small a part of that time
+/// too late.
+const LOOKS: u32 = 16;
 
 /// What can be set about a guard. Take the default and change what you need.
 #[derive(Debug, Clone)]
@@ -312,24 +313,18 @@ impl Forward {
         no_answer(&format!("`{method}`"), &format!("within {:?}", self.answer_max))
     }
 
-    /// Gives up each request that was passed on and is not answered in time.
+    /// Gives up each request that was passed on and is not answered in time. One timer for all: each time it is looked whether
+    /// the agent owes something at all, and if so, what for too long.
     async fn give_up(&self) -> Infallible {
         loop {
-            let now = Instant::now();
-            let oldest = self.agent.shell.lock().relayed().map(|(_, passed)| passed.since).min();
-            let due = oldest.unwrap_or(now) + self.answer_max;
-            if due > now {
-                // What is asked meanwhile is due later still.
-                sleep_until(due.max(now + LATE_MAX)).await;
-                continue;
-            }
-            let starts_again = self.owes_nothing();
+            sleep(self.answer_max / LOOKS).await;
+            let (now, owes_nothing) = (Instant::now(), self.owes_nothing());
             let mut late = Vec::new();
             let mut agent = self.agent.shell.lock();
-            for (call, passed) in agent.relayed().filter(|(_, passed)| passed.since + self.answer_max <= now) {
-                if starts_again {
+            for (call, passed) in agent.relayed() {
+                if owes_nothing {
                     passed.since = now;
-                } else {
+                } else if now - passed.since >= self.answer_max {
                     late.push((passed.arrival, call, self.late(&passed.method)));
                 }
             }
