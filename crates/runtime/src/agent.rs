@@ -12,7 +12,6 @@ use agent_client_protocol_schema::v1::{
 };
 use lastword_core::SessionId;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
 
 use crate::{
     handler::{self, not_found, raw, refuse},
@@ -154,11 +153,11 @@ pub(crate) struct AgentRole<A> {
 impl<A: Agent> Role for AgentRole<A> {
     const HEARS_OUT: bool = false;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_> {
+    fn request(&self, method: &str, params: Option<&str>) -> Request<'_> {
         self.decode(method, params).unwrap_or_else(|error| Request::Other(refuse(error)))
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error> {
+    fn notification(&self, method: &str, params: Option<&str>) -> Result<Notification<'_>, Error> {
         const CANCEL: &str = METHODS.session_cancel;
         Ok(match method {
             CANCEL => {
@@ -178,7 +177,7 @@ impl<A: Agent> Role for AgentRole<A> {
 }
 
 impl<A: Agent> AgentRole<A> {
-    fn decode(&self, method: &str, params: Option<&RawValue>) -> Result<Request<'_>, Error> {
+    fn decode(&self, method: &str, params: Option<&str>) -> Result<Request<'_>, Error> {
         const INITIALIZE: &str = METHODS.initialize;
         const AUTHENTICATE: &str = METHODS.authenticate;
         const LOGOUT: &str = METHODS.logout;
@@ -250,7 +249,7 @@ impl<A: Agent> AgentRole<A> {
     }
 
     /// `session/cancel`; as a request it is answered with `null`.
-    fn cancel(&self, params: Option<&RawValue>) -> Result<(SessionId, Start), Error> {
+    fn cancel(&self, params: Option<&str>) -> Result<(SessionId, Start), Error> {
         let notification: CancelNotification = wire::params(params)?;
         let session = SessionId::from(&*notification.session_id.0);
         let start = self.start(move |agent, context| async move {
@@ -263,7 +262,7 @@ impl<A: Agent> AgentRole<A> {
     /// What starts the handler of a request, once its parameters are read.
     fn ask<P, R, H>(
         &self,
-        params: Option<&RawValue>,
+        params: Option<&str>,
         handler: impl FnOnce(Arc<A>, P, Context) -> H + Send + 'static,
     ) -> Result<Start, Error>
     where

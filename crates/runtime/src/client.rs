@@ -11,7 +11,6 @@ use agent_client_protocol_schema::v1::{
     WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -182,11 +181,11 @@ pub(crate) struct ClientRole<C> {
 impl<C: Client> Role for ClientRole<C> {
     const HEARS_OUT: bool = true;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_> {
+    fn request(&self, method: &str, params: Option<&str>) -> Request<'_> {
         Request::Other(self.decode(method, params).unwrap_or_else(refuse))
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error> {
+    fn notification(&self, method: &str, params: Option<&str>) -> Result<Notification<'_>, Error> {
         const UPDATE: &str = METHODS.session_update;
         const COMPLETE_ELICITATION: &str = METHODS.elicitation_complete;
         let start = match method {
@@ -210,7 +209,7 @@ impl<C: Client> Role for ClientRole<C> {
 }
 
 impl<C: Client> ClientRole<C> {
-    fn decode(&self, method: &str, params: Option<&RawValue>) -> Result<Start, Error> {
+    fn decode(&self, method: &str, params: Option<&str>) -> Result<Start, Error> {
         const PERMISSION: &str = METHODS.session_request_permission;
         const READ: &str = METHODS.fs_read_text_file;
         const WRITE: &str = METHODS.fs_write_text_file;
@@ -261,7 +260,7 @@ impl<C: Client> ClientRole<C> {
     /// What starts the handler of a notification, once its parameters are read.
     fn tell<P, H>(
         &self,
-        params: Option<&RawValue>,
+        params: Option<&str>,
         handler: impl FnOnce(Arc<C>, P, ClientContext) -> H + Send + 'static,
     ) -> Result<Start, Error>
     where
@@ -277,7 +276,7 @@ impl<C: Client> ClientRole<C> {
     /// What starts the handler of a request, once its parameters are read.
     fn ask<P, R, H>(
         &self,
-        params: Option<&RawValue>,
+        params: Option<&str>,
         handler: impl FnOnce(Arc<C>, P, ClientContext) -> H + Send + 'static,
     ) -> Result<Start, Error>
     where

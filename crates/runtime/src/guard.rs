@@ -23,7 +23,7 @@ use std::{
 use agent_client_protocol_schema::v1::{AGENT_METHOD_NAMES as METHODS, Error};
 use lastword_core::{Cause, SessionId};
 use serde::{Deserialize, de::IgnoredAny};
-use serde_json::{json, value::RawValue};
+use serde_json::json;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     runtime::{Handle, RuntimeFlavor},
@@ -209,7 +209,7 @@ struct OfPrompt {
     _parts: Vec<IgnoredAny>,
 }
 
-fn session(params: Option<&RawValue>) -> Result<SessionId, Error> {
+fn session(params: Option<&str>) -> Result<SessionId, Error> {
     Ok(wire::params::<OfSession>(params)?.session)
 }
 
@@ -224,7 +224,7 @@ struct Forward {
     relay: Arc<Relay>,
     /// The sessions of which the agent has a prompt, each with the parameters of the cancel that ended it, once one did. Held
     /// for a look-up or a change, never across an await.
-    turns: Mutex<BTreeMap<SessionId, Option<Box<RawValue>>>>,
+    turns: Mutex<BTreeMap<SessionId, Option<Box<str>>>>,
     /// When the agent said something last.
     heard: Arc<Mutex<Instant>>,
     answer_max: Duration,
@@ -234,11 +234,11 @@ struct Forward {
 impl Role for Front {
     const HEARS_OUT: bool = false;
 
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_> {
+    fn request(&self, method: &str, params: Option<&str>) -> Request<'_> {
         self.decode(method, params).unwrap_or_else(|error| Request::Other(crate::handler::refuse(error)))
     }
 
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error> {
+    fn notification(&self, method: &str, params: Option<&str>) -> Result<Notification<'_>, Error> {
         if method == METHODS.session_cancel {
             let session = self.cancel(params)?;
             // The turn that it ends tells the agent.
@@ -253,8 +253,8 @@ impl Role for Front {
 }
 
 impl Front {
-    fn decode(&self, method: &str, raw: Option<&RawValue>) -> Result<Request<'_>, Error> {
-        let start = || (Arc::clone(&self.0), raw.map(RawValue::to_owned));
+    fn decode(&self, method: &str, raw: Option<&str>) -> Result<Request<'_>, Error> {
+        let start = || (Arc::clone(&self.0), raw.map(Box::from));
         if method == wire::CANCEL_REQUEST {
             // It is a notification. The id in it is the client's, and would be another request's at the agent.
             return Err(not_found(method));
@@ -283,10 +283,10 @@ impl Front {
     }
 
     /// Keeps what a cancel says for the turn that it ends.
-    fn cancel(&self, params: Option<&RawValue>) -> Result<SessionId, Error> {
+    fn cancel(&self, params: Option<&str>) -> Result<SessionId, Error> {
         let session = session(params)?;
         if let Some(turn) = lock(&self.0.turns).get_mut(&session) {
-            *turn = params.map(RawValue::to_owned);
+            *turn = params.map(Box::from);
         }
         Ok(session)
     }
@@ -294,7 +294,7 @@ impl Front {
 
 impl Forward {
     /// Asks the agent to close a session.
-    async fn close(&self, params: Option<Box<RawValue>>, context: Context) -> Answer {
+    async fn close(&self, params: Option<Box<str>>, context: Context) -> Answer {
         let Ok(mut asked) = self.agent.shell.ask(METHODS.session_close, params.as_deref()) else {
             return gone(Arc::clone(&self.agent)).await;
         };
@@ -337,7 +337,7 @@ impl Forward {
 
     /// Puts a prompt to the agent and, once it has been ended, tells the agent so until it has answered. The grace period is
     /// the front's: when it is over, this future is dropped, and with it the call.
-    async fn prompt(self: Arc<Self>, session: SessionId, params: Option<Box<RawValue>>, context: Context) -> Answer {
+    async fn prompt(self: Arc<Self>, session: SessionId, params: Option<Box<str>>, context: Context) -> Answer {
         let Ok(mut asked) = self.agent.shell.ask(METHODS.session_prompt, params.as_deref()) else {
             return gone(Arc::clone(&self.agent)).await;
         };
@@ -358,7 +358,7 @@ impl Forward {
         }
     }
 
-    async fn answered(&self, answer: Result<Result<Box<RawValue>, Box<RawValue>>, CallError>) -> Answer {
+    async fn answered(&self, answer: Result<Result<Box<str>, Box<str>>, CallError>) -> Answer {
         match answer {
             Ok(answer) => answer.map(bytes).map_err(bytes),
             Err(_) => gone(Arc::clone(&self.agent)).await,
@@ -420,7 +420,7 @@ impl<'a> TurnAtAgent<'a> {
         let params = match said.filter(|_| ended_by == Some(Cause::Cancel)) {
             Some(params) => params,
             // An object with a text in it has a form in JSON.
-            None => serde_json::value::to_raw_value(&json!({"sessionId": self.session})).unwrap_or_default(),
+            None => json!({"sessionId": self.session}).to_string().into(),
         };
         let agent = &self.forward.agent.shell;
         let mut pause = CANCEL_AGAIN_FIRST;
@@ -459,11 +459,11 @@ struct Back {
 impl Role for Back {
     const HEARS_OUT: bool = true;
 
-    fn request(&self, _: &str, _: Option<&RawValue>) -> Request<'_> {
+    fn request(&self, _: &str, _: Option<&str>) -> Request<'_> {
         Request::PassedOn(&self.relay)
     }
 
-    fn notification(&self, _: &str, _: Option<&RawValue>) -> Result<Notification<'_>, Error> {
+    fn notification(&self, _: &str, _: Option<&str>) -> Result<Notification<'_>, Error> {
         Ok(Notification::PassedOn(&self.relay))
     }
 
@@ -482,7 +482,7 @@ fn done() -> Answer {
 }
 
 /// A value off the wire stands on one line already.
-fn bytes(raw: Box<RawValue>) -> Vec<u8> {
+fn bytes(raw: Box<str>) -> Vec<u8> {
     String::from(Box::<str>::from(raw)).into_bytes()
 }
 

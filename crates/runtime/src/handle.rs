@@ -46,7 +46,7 @@ async fn call<R: DeserializeOwned>(
     params: Vec<u8>,
 ) -> Result<R, CallError> {
     let result = shell.call(by, method, params).await?;
-    serde_json::from_str(result.get()).map_err(|error| CallError::BadResult { method: method.into(), error })
+    serde_json::from_str(&result).map_err(|error| CallError::BadResult { method: method.into(), error })
 }
 
 fn line(method: &str, params: &impl Serialize) -> Result<Vec<u8>, CallError> {

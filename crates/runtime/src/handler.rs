@@ -56,8 +56,10 @@ pub(crate) fn not_found(method: &str) -> Error {
 }
 
 /// What an extension's handler gets: parameters as they stand on the wire.
-pub(crate) fn raw(params: Option<&RawValue>) -> Arc<RawValue> {
-    Arc::from(params.unwrap_or(RawValue::NULL).to_owned())
+pub(crate) fn raw(params: Option<&str>) -> Arc<RawValue> {
+    // What the wire has taken for JSON is JSON.
+    let params = params.and_then(|params| RawValue::from_string(params.to_owned()).ok());
+    Arc::from(params.unwrap_or_else(|| RawValue::NULL.to_owned()))
 }
 
 /// Starts, calls the handler if the core says so, and hands in what it returned or, once it has been told to end and the

@@ -7,7 +7,6 @@
 use std::{borrow::Cow, pin::Pin, sync::Arc};
 
 use lastword_core::{Arrival, CallId, Effect, Effects, NotOwed, Step};
-use serde_json::value::RawValue;
 use smol_str::SmolStr;
 use tokio::time::Instant;
 
@@ -28,14 +27,14 @@ pub(crate) struct Relay {
 pub(crate) struct Message<'a> {
     pub(crate) is_request: bool,
     pub(crate) method: Cow<'a, str>,
-    pub(crate) params: Option<&'a RawValue>,
+    pub(crate) params: Option<&'a str>,
 }
 
 /// A message that does not start when it arrives.
 pub(crate) struct HeldMessage {
     is_request: bool,
     method: SmolStr,
-    params: Option<Box<RawValue>>,
+    params: Option<Box<str>>,
 }
 
 /// A request that was passed on and not answered.
@@ -52,7 +51,7 @@ pub(crate) enum FollowUp {
     /// A message that was held starts.
     Start(Arc<Relay>, Arrival, HeldMessage),
     /// A request is answered.
-    Answered(Passed, CallId, Result<Box<RawValue>, Box<RawValue>>),
+    Answered(Passed, CallId, Result<Box<str>, Box<str>>),
     /// Nobody is there to answer a request.
     Gone(Passed),
     /// A request was ended that has been passed on as this call.
@@ -75,7 +74,7 @@ impl FollowUp {
 
 impl Passed {
     /// Answers the request with the response to the call as which it was passed on.
-    pub(crate) fn answer(self, call: CallId, response: Result<&RawValue, &RawValue>) {
+    pub(crate) fn answer(self, call: CallId, response: Result<&str, &str>) {
         let Self { relay, arrival, .. } = self;
         relay.returned(arrival, bytes(response));
         // The response has been passed on, or nobody wanted it any more.
@@ -141,7 +140,7 @@ impl Relay {
         let method = SmolStr::new(&message.method);
         let passed = Passed { relay: Arc::clone(self), arrival, method, since: Instant::now() };
         let caller = Caller::Relay(passed);
-        let params = message.params.map(|raw| raw.get().as_bytes());
+        let params = message.params.map(|raw| raw.as_bytes());
         let mut state = self.to.lock();
         if state.is_closed() {
             drop(state);
@@ -186,12 +185,12 @@ impl Message<'_> {
         HeldMessage {
             is_request: self.is_request,
             method: SmolStr::new(&self.method),
-            params: self.params.map(RawValue::to_owned),
+            params: self.params.map(Box::from),
         }
     }
 }
 
-fn bytes<'a>(answer: Result<&'a RawValue, &'a RawValue>) -> Result<&'a [u8], &'a [u8]> {
-    let bytes = |raw: &'a RawValue| raw.get().as_bytes();
+fn bytes<'a>(answer: Result<&'a str, &'a str>) -> Result<&'a [u8], &'a [u8]> {
+    let bytes = |raw: &'a str| raw.as_bytes();
     answer.map(bytes).map_err(bytes)
 }

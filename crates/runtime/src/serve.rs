@@ -4,7 +4,6 @@ use std::{io, pin::pin, sync::Arc};
 
 use agent_client_protocol_schema::v1::Error;
 use lastword_core::{CallId, Effect, Effects, SessionId, Step};
-use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::sync::CancellationToken;
 
@@ -25,9 +24,9 @@ pub(crate) trait Role: Send + Sync + 'static {
     const HEARS_OUT: bool;
 
     /// A request is always taken in: the handler of one that cannot be understood answers with the error.
-    fn request(&self, method: &str, params: Option<&RawValue>) -> Request<'_>;
+    fn request(&self, method: &str, params: Option<&str>) -> Request<'_>;
     /// Where nobody handles it, the error says why.
-    fn notification(&self, method: &str, params: Option<&RawValue>) -> Result<Notification<'_>, Error>;
+    fn notification(&self, method: &str, params: Option<&str>) -> Result<Notification<'_>, Error>;
 
     /// Something was read.
     fn heard(&self) {}
@@ -413,7 +412,7 @@ async fn take_in<O: Role>(shell: &Arc<Shell>, role: &O, line: &[u8]) -> Result<O
 enum Arrived<'a> {
     Step(Step, With<'static>),
     PassedOn(Step, &'a Arc<Relay>, relay::Message<'a>),
-    Response(CallId, Result<&'a RawValue, &'a RawValue>),
+    Response(CallId, Result<&'a str, &'a str>),
     DealtWith,
 }
 

@@ -17,7 +17,6 @@ use agent_client_protocol_schema::v1::Error;
 use lastword_core::{
     Answer, Arrival, CallId, Connection, Effect, Effects, NotOwed, Outcome, Refusal, RequestId, Rising, Step,
 };
-use serde_json::value::RawValue;
 use tokio::{
     sync::{Notify, oneshot},
     task::JoinHandle,
@@ -64,12 +63,12 @@ pub(crate) enum Caller {
 /// Who waits for a response, and the response once it has arrived: the core says when the caller may have it.
 struct Open {
     caller: Caller,
-    response: Option<Result<Box<RawValue>, Box<RawValue>>>,
+    response: Option<Result<Box<str>, Box<str>>>,
 }
 
 /// What a caller gets.
 pub(crate) enum Response {
-    Answered(Result<Box<RawValue>, Box<RawValue>>),
+    Answered(Result<Box<str>, Box<str>>),
     Disconnected,
 }
 
@@ -372,9 +371,9 @@ impl Shell {
     pub(crate) fn response_arrived(
         self: &Arc<Self>,
         call: CallId,
-        response: Result<&RawValue, &RawValue>,
+        response: Result<&str, &str>,
     ) -> Result<(), NotOwed> {
-        let owned = || response.map(RawValue::to_owned).map_err(RawValue::to_owned);
+        let owned = || response.map(Box::from).map_err(Box::from);
         let mut state = self.lock();
         let effects = self.apply(&mut state, Step::ResponseArrived { call }, With::Nothing)?;
         if !effects.contains(&Effect::Resume(call)) {
@@ -394,7 +393,7 @@ impl Shell {
         Ok(())
     }
 
-    fn give(&self, caller: oneshot::Sender<Response>, response: Result<Box<RawValue>, Box<RawValue>>) {
+    fn give(&self, caller: oneshot::Sender<Response>, response: Result<Box<str>, Box<str>>) {
         // A caller that left meanwhile has no use for it.
         let _ = caller.send(Response::Answered(response));
         self.woken.store(true, Ordering::Relaxed);
@@ -469,12 +468,12 @@ impl Shell {
     }
 
     /// Says something now, whatever the bound of the output: for one who has asked for room before.
-    pub(crate) fn tell(&self, method: &str, params: Option<&RawValue>) -> Result<(), CallError> {
+    pub(crate) fn tell(&self, method: &str, params: Option<&str>) -> Result<(), CallError> {
         let mut state = self.lock();
         if state.closed {
             return Err(CallError::Disconnected);
         }
-        self.write(&mut state, |out| wire::write_call(out, None, method, params.map(|raw| raw.get().as_bytes())));
+        self.write(&mut state, |out| wire::write_call(out, None, method, params.map(|raw| raw.as_bytes())));
         Ok(())
     }
 
@@ -541,7 +540,7 @@ impl Shell {
         by: Option<Arrival>,
         method: &str,
         params: Vec<u8>,
-    ) -> Result<Box<RawValue>, CallError> {
+    ) -> Result<Box<str>, CallError> {
         let (caller, response) = oneshot::channel();
         let mut caller = Some(caller);
         let effects = loop {
@@ -577,9 +576,9 @@ impl Shell {
     }
 
     /// Makes a call for nobody now, whatever the bound of the output: for one who has asked for room before.
-    pub(crate) fn ask(self: &Arc<Self>, method: &str, params: Option<&RawValue>) -> Result<Asked, CallError> {
+    pub(crate) fn ask(self: &Arc<Self>, method: &str, params: Option<&str>) -> Result<Asked, CallError> {
         let (caller, response) = oneshot::channel();
-        let params = params.map(|raw| raw.get().as_bytes());
+        let params = params.map(|raw| raw.as_bytes());
         let with = With::Call { method, params, caller: Caller::Task(caller) };
         let mut state = self.lock();
         if state.closed {
@@ -721,7 +720,7 @@ pub(crate) struct Asked {
 impl Asked {
     /// Waits for the answer, as it stands on the wire: the result, or what the peer refused with. It comes once; the future
     /// may be dropped and another one made before.
-    pub(crate) async fn answer(&mut self) -> Result<Result<Box<RawValue>, Box<RawValue>>, CallError> {
+    pub(crate) async fn answer(&mut self) -> Result<Result<Box<str>, Box<str>>, CallError> {
         let response = (&mut self.response).await;
         if let Some(open) = self.open.take() {
             open.resumed();

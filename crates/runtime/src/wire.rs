@@ -11,6 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned, de::Igno
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 
+mod scan;
+
 /// How deep JSON may be nested. The parser of typed values stops there to protect its stack; values that are passed on
 /// unparsed are held to the same bound, so that whoever gets them can parse them.
 const NESTING_MAX: usize = 128;
@@ -123,17 +125,17 @@ pub(crate) enum Message<'a> {
         id: RequestId,
         /// An error where the request has no method that could be looked up.
         method: Result<Cow<'a, str>, Error>,
-        params: Option<&'a RawValue>,
+        params: Option<&'a str>,
     },
     Notification {
         method: Cow<'a, str>,
-        params: Option<&'a RawValue>,
+        params: Option<&'a str>,
     },
     Response {
         /// None where no call of ours has such an id.
         call: Option<CallId>,
         /// What the peer answered or, as an error, what it refused with, each as it stands on the wire.
-        result: Result<&'a RawValue, &'a RawValue>,
+        result: Result<&'a str, &'a str>,
     },
     /// Nothing that has an id to answer to.
     Bad(Error),
@@ -141,23 +143,24 @@ pub(crate) enum Message<'a> {
     Blank,
 }
 
-#[derive(Deserialize)]
+/// The members of a message, each as it stands on the wire.
+#[derive(Debug, Default, PartialEq, Deserialize)]
 struct Envelope<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
+    id: Option<&'a str>,
     #[serde(borrow, default, deserialize_with = "present")]
-    method: Option<&'a RawValue>,
+    method: Option<&'a str>,
     #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
+    params: Option<&'a str>,
     #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
+    result: Option<&'a str>,
     #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
+    error: Option<&'a str>,
 }
 
 /// A member that is there, `null` included: a request with the id `null` is no notification.
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+fn present<'de: 'a, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'a str>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(|raw| Some(raw.get()))
 }
 
 /// Reads one line.
@@ -168,6 +171,9 @@ pub(crate) fn decode(line: &[u8]) -> Message<'_> {
     };
     if text.is_empty() {
         return Message::Blank;
+    }
+    if let Some(envelope) = scan::envelope(text) {
+        return classify(&envelope);
     }
     if !text.starts_with('{') {
         return Message::Bad(match serde_json::from_str::<IgnoredAny>(text) {
@@ -196,19 +202,19 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     if envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()) {
         let result = match (envelope.error, envelope.result) {
             // Some peers write `"error": null` beside each result.
-            (Some(error), Some(result)) if error.get() == "null" => Ok(result),
+            (Some(error), Some(result)) if error == "null" => Ok(result),
             (Some(error), _) => Err(error),
             (None, Some(result)) => Ok(result),
             (None, None) => return Message::Blank,
         };
-        return Message::Response { call: envelope.id.and_then(|id| call_id(id.get())), result };
+        return Message::Response { call: envelope.id.and_then(|id| call_id(id)), result };
     }
     let method = match envelope.method.map(method_name) {
         Some(Some(method)) => Ok(method),
         Some(None) => Err(Error::new(-32600, "Invalid request: `method` is not a string")),
         None => Err(Error::new(-32600, "Invalid request: `method` is missing")),
     };
-    match (envelope.id.map(|id| RequestId::parse(id.get())), method) {
+    match (envelope.id.map(|id| RequestId::parse(id)), method) {
         (Some(Ok(id)), method) => Message::Request { id, method, params },
         (Some(Err(IdError::TooLong)), _) => Message::Bad(Error::new(
             -32600,
@@ -222,10 +228,10 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     }
 }
 
-fn method_name(raw: &RawValue) -> Option<Cow<'_, str>> {
-    let text = raw.get().strip_prefix('"')?.strip_suffix('"')?;
+fn method_name(raw: &str) -> Option<Cow<'_, str>> {
+    let text = raw.strip_prefix('"')?.strip_suffix('"')?;
     if text.contains('\\') {
-        return serde_json::from_str::<String>(raw.get()).ok().map(Cow::Owned);
+        return serde_json::from_str::<String>(raw).ok().map(Cow::Owned);
     }
     Some(Cow::Borrowed(text))
 }
@@ -239,11 +245,10 @@ fn call_id(raw: &str) -> Option<CallId> {
     (RequestId::parse(raw).ok()? == RequestId::from(number)).then_some(CallId(number))
 }
 
-/// Whether brackets are nested too deep. A short line cannot hold as many pairs; of the others few have as many opening
-/// brackets at all, and counting those is fast.
+/// Whether brackets are nested too deep. Few lines have as many opening brackets at all, and counting those is fast.
 fn is_too_deep(text: &str) -> bool {
-    let opening = || text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
-    text.len() > 2 * NESTING_MAX && opening() > NESTING_MAX && nesting(text) > NESTING_MAX
+    let opening = text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
+    opening > NESTING_MAX && nesting(text) > NESTING_MAX
 }
 
 fn nesting(text: &str) -> usize {
@@ -267,8 +272,8 @@ fn nesting(text: &str) -> usize {
 }
 
 /// Reads the parameters of a method. The error names the field that is wrong.
-pub(crate) fn params<T: DeserializeOwned>(params: Option<&RawValue>) -> Result<T, Error> {
-    let text = params.map_or("null", RawValue::get);
+pub(crate) fn params<T: DeserializeOwned>(params: Option<&str>) -> Result<T, Error> {
+    let text = params.unwrap_or("null");
     if text.starts_with('[') {
         return Err(Error::new(-32602, "Invalid params: `params` is an object, not an array"));
     }
@@ -302,10 +307,9 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Erro
 }
 
 /// What the peer refused with.
-pub(crate) fn peer_error(raw: &RawValue) -> Error {
-    serde_json::from_str(raw.get()).unwrap_or_else(|wrong| {
-        Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {}", raw.get()))
-    })
+pub(crate) fn peer_error(raw: &str) -> Error {
+    serde_json::from_str(raw)
+        .unwrap_or_else(|wrong| Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {}", raw)))
 }
 
 /// An error as it is written.
@@ -361,15 +365,15 @@ pub(crate) fn is_cancelled(result: &[u8]) -> bool {
 pub(crate) const CANCEL_REQUEST: &str = agent_client_protocol_schema::v1::PROTOCOL_LEVEL_METHOD_NAMES.cancel_request;
 
 /// Which request `$/cancel_request` is about: `requestId`, or `id` as the Language Server Protocol has it.
-pub(crate) fn cancelled_request(raw: Option<&RawValue>) -> Result<RequestId, Error> {
+pub(crate) fn cancelled_request(raw: Option<&str>) -> Result<RequestId, Error> {
     #[derive(Deserialize)]
     struct Params<'a> {
         #[serde(borrow, rename = "requestId", alias = "id", deserialize_with = "present")]
-        id: Option<&'a RawValue>,
+        id: Option<&'a str>,
     }
     let params: Params<'_> = raw
-        .map_or(Ok(Params { id: None }), |raw| serde_json::from_str(raw.get()))
+        .map_or(Ok(Params { id: None }), |raw| serde_json::from_str(raw))
         .map_err(|error| Error::new(-32602, format!("Invalid params: {error}")))?;
     let id = params.id.ok_or_else(|| Error::new(-32602, "Invalid params: `requestId` is missing"))?;
-    RequestId::parse(id.get()).map_err(|error| Error::new(-32602, format!("Invalid params: `requestId`: {error}")))
+    RequestId::parse(id).map_err(|error| Error::new(-32602, format!("Invalid params: `requestId`: {error}")))
 }
