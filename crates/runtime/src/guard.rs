@@ -419,7 +419,6 @@ impl<'a> TurnAtAgent<'a> {
         let said = lock(&self.forward.turns).get_mut(&self.session).and_then(Option::take);
         let params = match said.filter(|_| ended_by == Some(Cause::Cancel)) {
             Some(params) => params,
-            // An object with a text in it has a form in JSON.
             None => json!({"sessionId": self.session}).to_string().into(),
         };
         let agent = &self.forward.agent.shell;
@@ -483,7 +482,7 @@ fn done() -> Answer {
 
 /// A value off the wire stands on one line already.
 fn bytes(raw: Box<str>) -> Vec<u8> {
-    String::from(Box::<str>::from(raw)).into_bytes()
+    String::from(raw).into_bytes()
 }
 
 fn no_answer(what: &str, how: &str) -> Vec<u8> {

@@ -140,7 +140,7 @@ impl Relay {
         let method = SmolStr::new(&message.method);
         let passed = Passed { relay: Arc::clone(self), arrival, method, since: Instant::now() };
         let caller = Caller::Relay(passed);
-        let params = message.params.map(|raw| raw.as_bytes());
+        let params = message.params.map(str::as_bytes);
         let mut state = self.to.lock();
         if state.is_closed() {
             drop(state);
@@ -191,6 +191,5 @@ impl Message<'_> {
 }
 
 fn bytes<'a>(answer: Result<&'a str, &'a str>) -> Result<&'a [u8], &'a [u8]> {
-    let bytes = |raw: &'a str| raw.as_bytes();
-    answer.map(bytes).map_err(bytes)
+    answer.map(str::as_bytes).map_err(str::as_bytes)
 }

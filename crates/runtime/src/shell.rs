@@ -473,7 +473,7 @@ impl Shell {
         if state.closed {
             return Err(CallError::Disconnected);
         }
-        self.write(&mut state, |out| wire::write_call(out, None, method, params.map(|raw| raw.as_bytes())));
+        self.write(&mut state, |out| wire::write_call(out, None, method, params.map(str::as_bytes)));
         Ok(())
     }
 
@@ -578,7 +578,7 @@ impl Shell {
     /// Makes a call for nobody now, whatever the bound of the output: for one who has asked for room before.
     pub(crate) fn ask(self: &Arc<Self>, method: &str, params: Option<&str>) -> Result<Asked, CallError> {
         let (caller, response) = oneshot::channel();
-        let params = params.map(|raw| raw.as_bytes());
+        let params = params.map(str::as_bytes);
         let with = With::Call { method, params, caller: Caller::Task(caller) };
         let mut state = self.lock();
         if state.closed {

@@ -202,19 +202,19 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     if envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()) {
         let result = match (envelope.error, envelope.result) {
             // Some peers write `"error": null` beside each result.
-            (Some(error), Some(result)) if error == "null" => Ok(result),
+            (Some("null"), Some(result)) => Ok(result),
             (Some(error), _) => Err(error),
             (None, Some(result)) => Ok(result),
             (None, None) => return Message::Blank,
         };
-        return Message::Response { call: envelope.id.and_then(|id| call_id(id)), result };
+        return Message::Response { call: envelope.id.and_then(call_id), result };
     }
     let method = match envelope.method.map(method_name) {
         Some(Some(method)) => Ok(method),
         Some(None) => Err(Error::new(-32600, "Invalid request: `method` is not a string")),
         None => Err(Error::new(-32600, "Invalid request: `method` is missing")),
     };
-    match (envelope.id.map(|id| RequestId::parse(id)), method) {
+    match (envelope.id.map(RequestId::parse), method) {
         (Some(Ok(id)), method) => Message::Request { id, method, params },
         (Some(Err(IdError::TooLong)), _) => Message::Bad(Error::new(
             -32600,
