@@ -202,9 +202,8 @@ fn classify<'a>(envelope: &Envelope<'a>) -> Message<'a> {
     if envelope.method.is_none() && (envelope.result.is_some() || envelope.error.is_some()) {
         let result = match (envelope.error, envelope.result) {
             // Some peers write `"error": null` beside each result.
-            (Some("null"), Some(result)) => Ok(result),
+            (Some("null") | None, Some(result)) => Ok(result),
             (Some(error), _) => Err(error),
-            (None, Some(result)) => Ok(result),
             (None, None) => return Message::Blank,
         };
         return Message::Response { call: envelope.id.and_then(call_id), result };
@@ -309,7 +308,7 @@ pub(crate) fn encode(value: &impl Serialize) -> Result<Vec<u8>, serde_json::Erro
 /// What the peer refused with.
 pub(crate) fn peer_error(raw: &str) -> Error {
     serde_json::from_str(raw)
-        .unwrap_or_else(|wrong| Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {}", raw)))
+        .unwrap_or_else(|wrong| Error::new(-32603, format!("the peer's error is none of JSON-RPC: {wrong}: {raw}")))
 }
 
 /// An error as it is written.
@@ -372,7 +371,7 @@ pub(crate) fn cancelled_request(raw: Option<&str>) -> Result<RequestId, Error> {
         id: Option<&'a str>,
     }
     let params: Params<'_> = raw
-        .map_or(Ok(Params { id: None }), |raw| serde_json::from_str(raw))
+        .map_or(Ok(Params { id: None }), serde_json::from_str)
         .map_err(|error| Error::new(-32602, format!("Invalid params: {error}")))?;
     let id = params.id.ok_or_else(|| Error::new(-32602, "Invalid params: `requestId` is missing"))?;
     RequestId::parse(id).map_err(|error| Error::new(-32602, format!("Invalid params: `requestId`: {error}")))
