@@ -26,7 +26,7 @@ impl Service {
 
     /// Takes a step, and lets the store do what it was asked for.
     fn take(&mut self, step: Step) -> Vec<Effect> {
-        let mut effects = self.machine.apply(step.clone()).unwrap_or_else(|refused| panic!("{step:?}: {refused}"));
+        let mut effects = self.machine.apply(step).expect("only steps that may come are taken");
         loop {
             let entries: Vec<Vec<Record>> = self.machine.unstored().map(<[Record]>::to_vec).collect();
             if entries.is_empty() {
