@@ -594,7 +594,9 @@ impl Delegation {
         };
         let row = self.now.tickets.get_mut(&ticket).ok_or(Refused::NoSuchTicket)?;
         is_yours(guard!(self.limits, "reply-comes-from-its-worker", row.worker == worker))?;
-        if row.progress == Progress::Queued {
+        let is_beginning =
+            self.seats.get(&row.worker).is_some_and(|seat| seat.turn == Some((ticket, Stage::Beginning)));
+        if row.progress == Progress::Queued || is_beginning {
             return Err(Refused::NotStarted);
         }
         if !row.is_open() && row.late_replies.len() >= self.limits.replies_kept_max {
