@@ -13,4 +13,5 @@ pub mod report;
 pub mod rig;
 pub mod run;
 pub mod specs;
+pub mod subject;
 pub mod tlc;

@@ -451,6 +451,10 @@ impl Model for ConnectionModel {
         self.moves(world)
     }
 
+    fn owes(&self, world: &World, action: &Move) -> bool {
+        self.owes(world, action)
+    }
+
     fn take(&self, world: &mut World, action: &Move) -> Result<String, String> {
         let effects = world.take(&self.messages, action).map_err(|refused| refused.to_string())?;
         Ok(format!("{effects:?}"))

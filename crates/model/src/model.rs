@@ -6,11 +6,13 @@ use std::{fmt, hash::Hash};
 use crate::{counterexample::RecordedStep, promises::Promise, world::Move};
 
 /// A machine of core, and the world around it that a configuration describes.
-pub trait Model: Clone + Send + Sync + stateright::Model<State = Self::World, Action = Move<Self::Step>> {
+pub trait Model:
+    Clone + Send + Sync + 'static + stateright::Model<State = Self::World, Action = Move<Self::Step>>
+{
     /// The alphabet of the machine.
-    type Step: Clone + PartialEq + fmt::Debug + Into<RecordedStep> + TryFrom<RecordedStep>;
+    type Step: Clone + PartialEq + fmt::Debug + 'static + Into<RecordedStep> + TryFrom<RecordedStep>;
     /// A state: the machine itself, and what has happened.
-    type World: Clone + Eq + Hash + fmt::Debug + Send + Sync;
+    type World: Clone + Eq + Hash + fmt::Debug + Send + Sync + 'static;
     /// A predicate of a state.
     type Always: Copy + 'static;
     /// A predicate of a state and one of its messages.
@@ -20,6 +22,10 @@ pub trait Model: Clone + Send + Sync + stateright::Model<State = Self::World, Ac
     fn first(&self) -> Self::World;
     /// Everything that may happen next.
     fn moves(&self, world: &Self::World) -> Vec<Move<Self::Step>>;
+    /// Whether the machine takes a step in this state.
+    fn owes(&self, world: &Self::World, action: &Move<Self::Step>) -> bool {
+        self.take(&mut world.clone(), action).is_ok()
+    }
     /// Lets the machine take a step, and gives its effects as text.
     ///
     /// # Errors
