@@ -14,4 +14,5 @@ pub mod rig;
 pub mod run;
 pub mod specs;
 pub mod subject;
+pub mod table;
 pub mod tlc;

@@ -15,6 +15,7 @@ use lastword_check::{
     run::{self, Wanted},
     specs::Specs,
     subject::{Subject, is_of_delegation},
+    table,
 };
 use lastword_core::Limits;
 use lastword_model::{ConnectionModel, Counterexample, DelegationModel, Expectation, Move, RecordedStep};
@@ -66,6 +67,8 @@ enum Command {
         #[arg(long)]
         story: String,
     },
+    /// Write the table of delegation, state by step, into specs/delegation/README.md
+    Table,
     /// Try one patched mutant in this very build, and print what each layer says as JSON
     #[command(hide = true)]
     TryMutant {
@@ -147,6 +150,13 @@ fn checked_main() -> ExitCode {
         Command::Run(run) => check(&specs, &run),
         Command::Record { mutant, story } => record(&specs, &mutant, story),
         Command::Replay(files) => replay_files(&specs, &files),
+        Command::Table => match table::write(&specs.root) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                anstream::eprintln!("{error}");
+                Status::Unverified.into()
+            }
+        },
         Command::TryMutant { name, digest } => try_mutant(&specs, &name, &digest),
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     report::{Expected, Found, Layer, Report, Row, Status, progress::Progress},
     specs::{DOMAINS, Specs},
     subject::is_of_delegation,
+    table,
     tlc::Tlc,
 };
 
@@ -74,6 +75,11 @@ pub fn run(specs: &Specs, wanted: &Wanted) -> Report {
         if is_wanted(&format!("{}/{}", counterexample.domain, counterexample.configuration), wanted) {
             report.rows.extend(replay_file(specs, file, counterexample));
         }
+    }
+    if is_wanted("delegation/", wanted) {
+        let started = Instant::now();
+        let found = table::check(&specs.root).map_or_else(Found::Drifted, |()| Found::Holds);
+        report.rows.push(row("delegation", Layer::Fingerprint, "the table of states by steps", found, started));
     }
     if wanted.mutants {
         try_mutants(specs, &now, wanted, &progress, &mut report);

@@ -108,7 +108,9 @@ impl World {
                 Effect::Accept(receipt) => self.accepted(action, *receipt, was_open),
                 Effect::Acknowledge(receipt) => self.acknowledged(*receipt),
                 Effect::Answer(question) | Effect::Deliver { prompt: Prompt::Answer(question), .. } => {
-                    *self.given.entry(*question).or_default() += 1;
+                    // More than once is more than once: a mutant must not make the graph grow without end.
+                    let times = self.given.entry(*question).or_default();
+                    *times = (*times + 1).min(2);
                 }
                 _ => {}
             }
