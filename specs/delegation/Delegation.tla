@@ -49,7 +49,8 @@ CONSTANTS
     AbandonChecksReply,     \* a stop takes the reply from the inbox, where there is one, before it ends the ticket
     QuestionsHaveIds,       \* an answer names its question; else it is for the last one of the turn
     AcknowledgedOnceStored, \* callers are told once the store has it; else at once
-    LateAnswerIsPrompt      \* an answer that no call of the worker waits for is its next prompt
+    LateAnswerIsPrompt      \* an answer that no call of the worker waits for is its next prompt; else it is kept, and the
+                            \* turn ends without it
 
 ----------------------------------------------------------------------------
 (* Variables.                                                               *)
@@ -264,7 +265,9 @@ Replied(m) ==
 (* answer, that will be the next one.                                       *)
 TurnEnded(t) ==
     LET w == WorkerOf(t)
-        pauses == \E k \in DOMAIN ask[t] : ask[t][k] \in {"waiting", "closed"}
+        pauses == \E k \in DOMAIN ask[t] :
+                      /\ ask[t][k] \in {"waiting", "closed"}
+                      /\ LateAnswerIsPrompt \/ Questions(Now)[t][k] = "open"
         closed == [ask EXCEPT ![t] = [k \in DOMAIN @ |-> IF @[k] = "waiting" THEN "closed" ELSE @[k]]]
     IN  /\ turn[w] = t /\ stage[w] = "running"
         /\ \/ /\ ~Open(Now, t)
