@@ -7,19 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use lastword_core::Limits;
 use lastword_model::{
-    Configuration, ConnectionModel, Counterexample, CounterexampleStep, Expectation, Graph, Move, Value, liveness,
-    promises,
+    Configuration, ConnectionModel, Counterexample, CounterexampleStep, DelegationModel, Expectation, Graph, Move,
+    Value, liveness, promises,
 };
-use stateright::{Checker as _, Model as _};
+use stateright::Checker as _;
 
 use crate::{
-    draw::draw,
     facts::Facts,
     fingerprint::{Fingerprint, GraphFact, TlcFact},
     report::{Breach, Expected, Found, Layer, Row, progress::Progress},
     specs::{Specs, module_name},
+    subject::{Subject, is_of_delegation},
     tlc::{self, Job, Outcome, SpecGraph, Tlc, TlcError, Verdict, graph_digest, normalise_state},
 };
 
@@ -62,12 +61,12 @@ pub struct Checked {
 
 /// The digest of a graph of the code, projected to the variables of its specification.
 #[must_use]
-pub fn code_digest(model: &ConnectionModel, graph: &Graph) -> String {
+pub fn code_digest<M: Subject>(model: &M, graph: &Graph<M>) -> String {
     let states = projected(model, graph);
     graph_digest(&states, [0], graph.edges.iter().map(|edge| (edge.from, edge.name, edge.to)))
 }
 
-fn projected(model: &ConnectionModel, graph: &Graph) -> Vec<String> {
+fn projected<M: Subject>(model: &M, graph: &Graph<M>) -> Vec<String> {
     graph.states.iter().map(|world| normalise_state(&model.project(world))).collect()
 }
 
@@ -76,10 +75,8 @@ fn projected(model: &ConnectionModel, graph: &Graph) -> Vec<String> {
 pub fn check(setting: &Setting<'_>, configuration: &Configuration) -> Checked {
     let mut check = Check { setting, configuration, checked: Checked::default() };
     match &configuration.expectation {
-        Expectation::Holds => match ConnectionModel::new(configuration, Limits::default()) {
-            Ok(model) => check.code_and_specification(&model),
-            Err(error) => check.unverified(Layer::Graph, "the graph of the code", error.to_string()),
-        },
+        Expectation::Holds if is_of_delegation(&configuration.domain) => check.of::<DelegationModel>(),
+        Expectation::Holds => check.of::<ConnectionModel>(),
         Expectation::Fails { promise, steps } => check.other_design(promise, *steps),
     }
     check.checked
@@ -118,7 +115,14 @@ impl Check<'_> {
         self.row(layer, promise, Expected::Holds, Found::NotVerified(why), None, Duration::ZERO);
     }
 
-    fn code_and_specification(&mut self, model: &ConnectionModel) {
+    fn of<M: Subject>(&mut self) {
+        match M::read(self.configuration, None) {
+            Ok(model) => self.code_and_specification(&model),
+            Err(error) => self.unverified(Layer::Graph, "the graph of the code", error.to_string()),
+        }
+    }
+
+    fn code_and_specification<M: Subject>(&mut self, model: &M) {
         let started = Instant::now();
         let bar = self.setting.progress.start(format!("exploring {}", self.configuration.id()));
         let explored = Graph::explore(model, |states| bar.set(states as u64));
@@ -140,7 +144,7 @@ impl Check<'_> {
 
     /// stateright explores the same model by its own means. Both must come to the same numbers of states and edges or, where a
     /// promise of states breaks, both must find that; the exact graph then tells which one and how.
-    fn second_explorer(&mut self, model: &ConnectionModel, size: (u64, u64)) {
+    fn second_explorer<M: Subject>(&mut self, model: &M, size: (u64, u64)) {
         let started = Instant::now();
         let checker = model.clone().checker().spawn_bfs().join();
         let states = checker.unique_state_count() as u64;
@@ -163,8 +167,8 @@ impl Check<'_> {
         self.row(Layer::Graph, "explored by stateright as well", Expected::Holds, found, size, started.elapsed());
     }
 
-    fn promises(&mut self, model: &ConnectionModel, graph: &Graph) {
-        for promise in promises::of_domain(&self.configuration.domain) {
+    fn promises<M: Subject>(&mut self, model: &M, graph: &Graph<M>) {
+        for promise in model.promises() {
             let started = Instant::now();
             let (layer, breach) = match promise.check {
                 promises::Check::Always(_) => (Layer::Graph, graph.first_breach(model, promise)),
@@ -186,7 +190,7 @@ impl Check<'_> {
     }
 
     /// Tells a broken promise: its shortest counterexample as a diagram, saved to a file that can be replayed.
-    fn breach(&mut self, model: &ConnectionModel, promise: &str, moves: &[Move]) {
+    fn breach<M: Subject>(&mut self, model: &M, promise: &str, moves: &[Move<M::Step>]) {
         let file = format!("{SAVED_FOLDER}/{}-{promise}-{}.json", self.configuration.domain, self.configuration.name);
         let counterexample = record(model, self.configuration, promise, moves);
         let saved = save(&self.setting.specs.root, &file, &counterexample);
@@ -194,14 +198,14 @@ impl Check<'_> {
             promise: promise.to_owned(),
             statement: self.setting.specs.statement(promise).to_owned(),
             configuration: self.configuration.id(),
-            diagram: draw(model, moves, moves.len().checked_sub(1)),
+            diagram: model.draw(moves, moves.len().checked_sub(1)),
             command: saved.is_ok().then(|| format!("./replay.sh {file}")),
             file: saved.is_ok().then_some(file),
         });
     }
 
     /// TLC reads the specification with the measured facts; then the two graphs must be equal.
-    fn specification(&mut self, graph: &Graph, states: &[String], digest: &str) {
+    fn specification<M: Subject>(&mut self, graph: &Graph<M>, states: &[String], digest: &str) {
         let Some(facts) = self.facts() else {
             return self.unverified(Layer::Spec, "every promise", "the facts could not be measured".to_owned());
         };
@@ -352,7 +356,7 @@ fn with_facts(configuration: &Configuration, facts: &BTreeMap<String, Value>) ->
 }
 
 /// The first edges that only one side has, each as a step.
-fn difference(graph: &Graph, states: &[String], spec: &SpecGraph) -> String {
+fn difference<M: Subject>(graph: &Graph<M>, states: &[String], spec: &SpecGraph) -> String {
     type Step<'a> = (&'a str, &'a str, &'a str);
     let code: BTreeSet<Step<'_>> = graph
         .edges
@@ -399,15 +403,19 @@ fn changes(from: &str, to: &str) -> String {
 
 /// A path as a counterexample, with the states of the code of `model`.
 #[must_use]
-pub fn record(model: &ConnectionModel, configuration: &Configuration, promise: &str, moves: &[Move]) -> Counterexample {
-    let mut world = model.initial();
+pub fn record<M: Subject>(
+    model: &M,
+    configuration: &Configuration,
+    promise: &str,
+    moves: &[Move<M::Step>],
+) -> Counterexample {
+    let mut world = model.first();
     let steps = moves
         .iter()
         .map(|action| CounterexampleStep {
             message: action.message + 1,
-            step: action.step.clone(),
-            digest: (model.owes(&world, action) && world.take(&model.messages, action).is_ok())
-                .then(|| world.core.digest()),
+            step: action.step.clone().into(),
+            digest: (model.owes(&world, action) && model.take(&mut world, action).is_ok()).then(|| M::digest(&world)),
         })
         .collect();
     Counterexample {

@@ -1,5 +1,7 @@
 //! A path of steps as a sequence diagram that a person reads without the source.
 
+pub mod delegation;
+
 use lastword_core::{Answer, Effect, Outcome, Step};
 use lastword_model::{ConnectionModel, Kind, Message, Move, World};
 

@@ -1,6 +1,6 @@
 //! The facts: which of the designs that were tried elsewhere the code is. Measured, not declared.
 //!
-//! Each probe takes the real tokio runtime through a tiny scenario, in one order of steps, and tells the fact from what the
+//! Each probe of a connection takes the real tokio runtime through a tiny scenario, in one order of steps, and tells the fact from what the
 //! handlers and callers saw. A step that the design at hand does not owe at that point is skipped: the designs differ in
 //! just that.
 
@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod barrier;
+mod delegation;
 mod turns;
 
 /// The facts of each domain, by name.
@@ -27,7 +28,19 @@ pub struct FactError {
     /// The fact.
     pub fact: &'static str,
     /// What went wrong.
-    pub source: RigError,
+    pub source: ProbeError,
+}
+
+/// What kept a probe from its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProbeError {
+    /// The runtime.
+    #[error(transparent)]
+    Rig(#[from] RigError),
+    /// The machine refused a step.
+    #[error("the machine refused a step: {0}")]
+    Refused(#[from] lastword_core::delegation::Refused),
 }
 
 /// The names of the facts of a domain, which are constants of its specification.
@@ -37,6 +50,7 @@ pub fn of_domain(domain: &str) -> &'static [&'static str] {
         "turns" => &turns::FACTS,
         "barrier" => &barrier::FACTS,
         "guard" => &turns::FACTS_OF_GUARD,
+        "delegation" => &delegation::FACTS,
         _ => &[],
     }
 }
@@ -47,14 +61,12 @@ pub fn of_domain(domain: &str) -> &'static [&'static str] {
 ///
 /// [`FactError`] where the runtime does not come to the end of the scenario.
 pub fn measure(domain: &str, fact: &'static str, limits: Limits) -> Result<Value, FactError> {
-    runtime()
-        .block_on(async {
-            match domain {
-                "barrier" => barrier::measure(fact, limits).await,
-                _ => turns::measure(fact, limits).await,
-            }
-        })
-        .map_err(|source| FactError { fact, source })
+    let measured = match domain {
+        "barrier" => runtime().block_on(barrier::measure(fact, limits)).map_err(ProbeError::from),
+        "delegation" => delegation::measure(fact, limits.forced).map_err(ProbeError::from),
+        _ => runtime().block_on(turns::measure(fact, limits)).map_err(ProbeError::from),
+    };
+    measured.map_err(|source| FactError { fact, source })
 }
 
 fn text(value: &str) -> Value {

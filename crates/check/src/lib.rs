@@ -13,4 +13,6 @@ pub mod report;
 pub mod rig;
 pub mod run;
 pub mod specs;
+pub mod subject;
+pub mod table;
 pub mod tlc;

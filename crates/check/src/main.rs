@@ -9,15 +9,16 @@ use std::{
 
 use clap::{Args, Parser, Subcommand};
 use lastword_check::{
-    draw::draw,
     mutants::{self, Change},
-    replay::{Happened, Stage, Verdict, replay},
-    report::{self, Report, Status},
+    replay::{self, Happened, Stage, Verdict},
+    report::{self, Diagram, Report, Status},
     run::{self, Wanted},
     specs::Specs,
+    subject::{Subject, is_of_delegation},
+    table,
 };
 use lastword_core::Limits;
-use lastword_model::{ConnectionModel, Counterexample, Expectation, Move};
+use lastword_model::{ConnectionModel, Counterexample, DelegationModel, Expectation, Move, RecordedStep};
 
 /// Where stateright's Explorer listens, on this machine only.
 const EXPLORER_ADDRESS: &str = "127.0.0.1:3000";
@@ -66,6 +67,8 @@ enum Command {
         #[arg(long)]
         story: String,
     },
+    /// Write the table of delegation, state by step, into specs/delegation/README.md
+    Table,
     /// Try one patched mutant in this very build, and print what each layer says as JSON
     #[command(hide = true)]
     TryMutant {
@@ -147,6 +150,13 @@ fn checked_main() -> ExitCode {
         Command::Run(run) => check(&specs, &run),
         Command::Record { mutant, story } => record(&specs, &mutant, story),
         Command::Replay(files) => replay_files(&specs, &files),
+        Command::Table => match table::write(&specs.root) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                anstream::eprintln!("{error}");
+                Status::Unverified.into()
+            }
+        },
         Command::TryMutant { name, digest } => try_mutant(&specs, &name, &digest),
     }
 }
@@ -221,19 +231,25 @@ fn list(specs: &Specs) -> ExitCode {
 
 fn explore(specs: &Specs, id: &str) -> ExitCode {
     use stateright::Model as _;
-    let model = specs.configuration(id).map(|configuration| ConnectionModel::new(configuration, Limits::default()));
-    match model {
-        Some(Ok(model)) => {
+    let Some(configuration) = specs.configuration(id) else {
+        anstream::eprintln!("there is no configuration {id}; `./check.sh --list` names them");
+        return Status::Unverified.into();
+    };
+    let shown = if is_of_delegation(&configuration.domain) {
+        DelegationModel::read(configuration, None).map(|model| {
             anstream::println!("http://{EXPLORER_ADDRESS} shows {id}; stop with Ctrl-C");
             model.checker().serve(EXPLORER_ADDRESS);
-            ExitCode::SUCCESS
-        }
-        Some(Err(error)) => {
+        })
+    } else {
+        ConnectionModel::read(configuration, None).map(|model| {
+            anstream::println!("http://{EXPLORER_ADDRESS} shows {id}; stop with Ctrl-C");
+            model.checker().serve(EXPLORER_ADDRESS);
+        })
+    };
+    match shown {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
             anstream::eprintln!("{error}");
-            Status::Unverified.into()
-        }
-        None => {
-            anstream::eprintln!("there is no configuration {id}; `./check.sh --list` names them");
             Status::Unverified.into()
         }
     }
@@ -262,43 +278,28 @@ fn replay_files(specs: &Specs, wanted: &Replay) -> ExitCode {
     status.into()
 }
 
-/// Prints the steps of one file as they happen on the runtime, and the whole as a diagram.
+/// Prints the steps of one file as they happen on the runtime (of the ticket service, on the machine), and the whole as a
+/// diagram.
 fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> Status {
-    let model = match specs.model_of(counterexample) {
-        Ok(model) => model,
+    anstream::println!("{}\n{}\n", file.display(), counterexample.story);
+    let (on, replayed) = if is_of_delegation(&counterexample.domain) {
+        let replayed = replay_on(specs, counterexample, |model, tell| {
+            replay::delegation::replay(counterexample, model, mutants::is_patched(), tell)
+        });
+        ("the machine; the runtime has no ticket service yet", replayed)
+    } else {
+        let replayed = replay_on(specs, counterexample, |model, tell| {
+            replay::replay(counterexample, model, Limits::default(), Stage::Runtime, tell)
+        });
+        ("the runtime", replayed)
+    };
+    let (verdict, diagram) = match replayed {
+        Ok(replayed) => replayed,
         Err(error) => {
             anstream::eprintln!("{}: {error}", file.display());
             return Status::Unverified;
         }
     };
-    anstream::println!("{}\n{}\n", file.display(), counterexample.story);
-    let mut taken = Vec::new();
-    let tell = |happened: &Happened<'_>| {
-        let effects = happened.effects.map_or("not owed by this code".to_owned(), |effects| format!("{effects:?}"));
-        anstream::println!("{:>4}  {}  {:?} -> {effects}", happened.number, happened.digest, happened.step);
-        if happened.effects.is_some() {
-            taken.push(happened.step.clone());
-        }
-    };
-    let verdict = replay(counterexample, &model, Limits::default(), Stage::Runtime, tell);
-    let mut world = model.initial();
-    let mut moves = Vec::new();
-    for step in taken {
-        let known = model.moves(&world).into_iter().find(|action| action.step == step);
-        let recorded =
-            counterexample.steps.iter().find(|recorded| recorded.step == step).map(|recorded| recorded.message - 1);
-        let Some(message) = known.map(|action| action.message).or(recorded) else { break };
-        let action = Move { step, message };
-        if world.take(&model.messages, &action).is_err() {
-            break;
-        }
-        moves.push(action);
-    }
-    let breaks = match verdict {
-        Verdict::Broken { step, .. } => Some(step - 1),
-        _ => None,
-    };
-    let diagram = draw(&model, &moves, breaks);
     anstream::println!("\n{}", report::diagram::render(&diagram, report::terminal::width()));
     match verdict {
         Verdict::Kept => {
@@ -314,7 +315,7 @@ fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> St
                 }
                 _ => String::new(),
             };
-            anstream::println!("{} holds on the runtime{under}", counterexample.promise);
+            anstream::println!("{} holds on {on}{under}", counterexample.promise);
             for sentence in rows.iter().filter_map(report::Row::sentence) {
                 anstream::println!("{sentence}");
             }
@@ -331,24 +332,81 @@ fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> St
     }
 }
 
+/// Replays a file, tells its steps, and draws them.
+fn replay_on<M: Subject>(
+    specs: &Specs,
+    counterexample: &Counterexample,
+    replay: impl FnOnce(&M, &mut dyn FnMut(&Happened<'_>)) -> Verdict,
+) -> Result<(Verdict, Diagram), String> {
+    let model: M = specs.model_of(counterexample, None)?;
+    let mut taken = Vec::new();
+    let verdict = replay(&model, &mut |happened| {
+        let effects = happened.effects.as_deref().unwrap_or("not owed by this code");
+        anstream::println!("{:>4}  {}  {} -> {effects}", happened.number, happened.digest, happened.text);
+        if happened.effects.is_some() {
+            taken.push(happened.step.clone());
+        }
+    });
+    let diagram = diagram(&model, counterexample, taken, &verdict);
+    Ok((verdict, diagram))
+}
+
+/// Draws the steps that were taken.
+fn diagram<M: Subject>(
+    model: &M,
+    counterexample: &Counterexample,
+    taken: Vec<RecordedStep>,
+    verdict: &Verdict,
+) -> Diagram {
+    let mut world = model.first();
+    let mut moves = Vec::new();
+    for step in taken {
+        let recorded = counterexample.steps.iter().find(|recorded| recorded.step == step);
+        let Ok(step) = M::Step::try_from(step) else { break };
+        let known = model.moves(&world).into_iter().find(|action| action.step == step);
+        let recorded = recorded.map(|recorded| recorded.message - 1);
+        let Some(message) = known.map(|action| action.message).or(recorded) else { break };
+        let action = Move { step, message };
+        if model.take(&mut world, &action).is_err() {
+            break;
+        }
+        moves.push(action);
+    }
+    let breaks = match verdict {
+        Verdict::Broken { step, .. } => Some(step - 1),
+        _ => None,
+    };
+    model.draw(&moves, breaks)
+}
+
 /// Writes the digests of the present code into a file.
 fn renew(specs: &Specs, file: &Path, mut counterexample: Counterexample) -> Status {
-    let renewed = specs.model_of(&counterexample).and_then(|model| {
-        let mut world = model.initial();
-        for step in &mut counterexample.steps {
-            let action = Move { step: step.step.clone(), message: step.message - 1 };
-            let taken = model.owes(&world, &action) && world.take(&model.messages, &action).is_ok();
-            step.digest = taken.then(|| world.core.digest());
-        }
-        counterexample.write(file).map_err(|error| error.to_string())
-    });
-    match renewed {
+    let renewed = if is_of_delegation(&counterexample.domain) {
+        let model = specs.model_of::<DelegationModel>(&counterexample, None);
+        model.and_then(|model| renew_digests(&model, &mut counterexample))
+    } else {
+        let model = specs.model_of::<ConnectionModel>(&counterexample, None);
+        model.and_then(|model| renew_digests(&model, &mut counterexample))
+    };
+    match renewed.and_then(|()| counterexample.write(file).map_err(|error| error.to_string())) {
         Ok(()) => replay_one(specs, file, &counterexample),
         Err(error) => {
             anstream::eprintln!("{}: {error}", file.display());
             Status::Unverified
         }
     }
+}
+
+fn renew_digests<M: Subject>(model: &M, counterexample: &mut Counterexample) -> Result<(), String> {
+    let mut world = model.first();
+    for recorded in &mut counterexample.steps {
+        let step = M::Step::try_from(recorded.step.clone())
+            .map_err(|_| format!("{:?} is no step of this domain", recorded.step))?;
+        let action = Move { step, message: recorded.message - 1 };
+        let taken = model.owes(&world, &action) && model.take(&mut world, &action).is_ok();
+        recorded.digest = taken.then(|| M::digest(&world));
+    }
+    Ok(())
 }
 
 fn record(specs: &Specs, name: &str, story: String) -> ExitCode {

@@ -9,13 +9,14 @@ use std::{
 };
 
 use lastword_core::{Forced, GUARDS, Limits};
-use lastword_model::{Configuration, ConnectionModel, Counterexample, Graph, liveness, promises, promises::Row};
+use lastword_model::{Configuration, ConnectionModel, Counterexample, DelegationModel, Graph, liveness, promises::Row};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     domain::{code_digest, record as record_path},
     replay::{Stage, Verdict, replay},
     report::terminal::RULES,
+    subject::{Subject, is_of_delegation},
 };
 
 /// Set for a build of a patched tree: its code is the mutant, and recorded states are those of other code.
@@ -102,6 +103,15 @@ impl Mutant {
                 })
             })
             .collect()
+    }
+
+    /// The guard that it forces, if it is no patch.
+    #[must_use]
+    pub fn forced(&self) -> Option<Forced> {
+        match self.change {
+            Change::Guard(forced) => Some(forced),
+            Change::Patch(_) => None,
+        }
     }
 
     /// `DOMAIN/NAME` of its configuration.
@@ -196,11 +206,31 @@ pub fn try_here(
     counterexamples: &[(String, Counterexample)],
     configurations: &[Configuration],
 ) -> Result<Kill, String> {
-    let mut limits = Limits::default();
-    if let Change::Guard(forced) = mutant.change {
-        limits.forced = Some(forced);
+    let mut kill = if is_of_delegation(&mutant.domain) {
+        try_on::<DelegationModel>(mutant, configuration, digest_of_the_specification)?
+    } else {
+        try_on::<ConnectionModel>(mutant, configuration, digest_of_the_specification)?
+    };
+    for (file, counterexample) in counterexamples.iter().filter(|(_, file)| file.mutant == mutant.name) {
+        let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
+        let configuration = configurations.iter().find(|configuration| configuration.id() == id);
+        let configuration = configuration.ok_or_else(|| format!("{file}: there is no configuration {id}"))?;
+        let broken = match replay_under(counterexample, configuration, mutant.forced())? {
+            Verdict::Broken { promise, .. } if promise == counterexample.promise => Some(promise.to_owned()),
+            _ => None,
+        };
+        kill.replay.push((file.clone(), broken));
     }
-    let model = ConnectionModel::new(configuration, limits).map_err(|error| error.to_string())?;
+    Ok(kill)
+}
+
+/// What the graph of one mutant says.
+fn try_on<M: Subject>(
+    mutant: &Mutant,
+    configuration: &Configuration,
+    digest_of_the_specification: &str,
+) -> Result<Kill, String> {
+    let model = M::read(configuration, mutant.forced()).map_err(|error| error.to_string())?;
     let graph = Graph::explore(&model, |_| {}).map_err(|error| error.to_string())?;
     let depth = |state| graph.path_to(&model, state).len();
     let mut kill = Kill {
@@ -211,7 +241,7 @@ pub fn try_here(
         difference: code_digest(&model, &graph) != digest_of_the_specification,
         replay: Vec::new(),
     };
-    for promise in promises::of_domain(&mutant.domain) {
+    for promise in model.promises() {
         if let Some(state) = graph.first_breach(&model, promise) {
             kill.graph.push((promise.name.to_owned(), depth(state)));
         }
@@ -219,18 +249,28 @@ pub fn try_here(
             kill.liveness.push((promise.name.to_owned(), depth(stuck.state)));
         }
     }
-    for (file, counterexample) in counterexamples.iter().filter(|(_, file)| file.mutant == mutant.name) {
-        let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
-        let configuration = configurations.iter().find(|configuration| configuration.id() == id);
-        let model = configuration.ok_or_else(|| format!("{file}: there is no configuration {id}"))?;
-        let model = ConnectionModel::new(model, limits).map_err(|error| error.to_string())?;
-        let broken = match replay(counterexample, &model, limits, Stage::Runtime, |_| {}) {
-            Verdict::Broken { promise, .. } if promise == counterexample.promise => Some(promise.to_owned()),
-            _ => None,
-        };
-        kill.replay.push((file.clone(), broken));
-    }
     Ok(kill)
+}
+
+/// Replays a file with a guard forced, or with the patch that is in, where its promise must break: on the runtime, and of
+/// the ticket service on the machine, until the runtime has that service.
+///
+/// # Errors
+///
+/// A sentence where the configuration is no model.
+pub fn replay_under(
+    counterexample: &Counterexample,
+    configuration: &Configuration,
+    forced: Option<Forced>,
+) -> Result<Verdict, String> {
+    if is_of_delegation(&counterexample.domain) {
+        let model = DelegationModel::read(configuration, forced).map_err(|error| error.to_string())?;
+        return Ok(crate::replay::delegation::replay(counterexample, &model, true, |_| {}));
+    }
+    let mut limits = Limits::default();
+    limits.forced = forced;
+    let model = ConnectionModel::read(configuration, forced).map_err(|error| error.to_string())?;
+    Ok(replay(counterexample, &model, limits, Stage::Runtime, |_| {}))
 }
 
 /// The shortest path on which a mutant breaks its promise, as a counterexample with the states of the real code.
@@ -239,15 +279,26 @@ pub fn try_here(
 ///
 /// A sentence where nothing kills the mutant, or it is a patch, whose path only a patched build can find.
 pub fn record(mutant: &Mutant, configuration: &Configuration, story: String) -> Result<Counterexample, String> {
+    if is_of_delegation(&mutant.domain) {
+        record_on::<DelegationModel>(mutant, configuration, story)
+    } else {
+        record_on::<ConnectionModel>(mutant, configuration, story)
+    }
+}
+
+fn record_on<M: Subject>(
+    mutant: &Mutant,
+    configuration: &Configuration,
+    story: String,
+) -> Result<Counterexample, String> {
     let Change::Guard(forced) = mutant.change else {
         return Err(format!("{} is a patch: write its steps by hand, then `./replay.sh --renew FILE`", mutant.name));
     };
-    let real = ConnectionModel::new(configuration, Limits::default()).map_err(|error| error.to_string())?;
-    let mut limits = Limits::default();
-    limits.forced = Some(forced);
-    let model = real.with_limits(limits);
+    let real = M::read(configuration, None).map_err(|error| error.to_string())?;
+    let model = M::read(configuration, Some(forced)).map_err(|error| error.to_string())?;
     let graph = Graph::explore(&model, |_| {}).map_err(|error| error.to_string())?;
-    let promise = promises::of_domain(&mutant.domain)
+    let promise = model
+        .promises()
         .iter()
         .find(|promise| promise.name == mutant.kills)
         .ok_or_else(|| format!("there is no promise {}", mutant.kills))?;

@@ -4,13 +4,15 @@
 //! owed after the last step is then let happen, so that a promise of what must come in the end is checked as well. Under
 //! the mutant of the file, its promise must break.
 
-use lastword_core::{Effect, Limits, Step};
+use lastword_core::{Limits, Step};
 use lastword_model::{
-    ConnectionModel, Counterexample, Move, Said, World,
+    ConnectionModel, Counterexample, Move, RecordedStep, Said, World,
     promises::{self, Check, View},
 };
 
 use crate::rig::Rig;
+
+pub mod delegation;
 
 /// How many steps may follow the recorded ones until nothing more is owed. Far more than any path leaves open.
 const FINISH_STEPS_MAX: usize = 1000;
@@ -37,9 +39,11 @@ pub struct Happened<'a> {
     /// Its number, from 1.
     pub number: usize,
     /// The step.
-    pub step: &'a Step,
-    /// Its effects; none where the machine did not owe the step.
-    pub effects: Option<&'a [Effect]>,
+    pub step: &'a RecordedStep,
+    /// The same as text.
+    pub text: String,
+    /// Its effects as text; none where the machine did not owe the step.
+    pub effects: Option<String>,
     /// The digest of the state after it.
     pub digest: String,
 }
@@ -104,7 +108,10 @@ impl Run<'_> {
             let Some(message) = message else {
                 return Err(Verdict::Differs(format!("the configuration has no message {}", recorded.message)));
             };
-            let action = Move { step: recorded.step.clone(), message };
+            let Ok(step) = Step::try_from(recorded.step.clone()) else {
+                return Err(self.differs(&format!("{:?} is no step of a connection", recorded.step)));
+            };
+            let action = Move { step, message };
             let owed = self.model.owes(&self.world, &action);
             if !self.mutated && owed != recorded.digest.is_some() {
                 let now = if owed { "takes" } else { "refuses" };
@@ -114,7 +121,8 @@ impl Run<'_> {
                 // The real code never comes to a step that only its mutant takes.
                 self.taken += 1;
                 let digest = self.world.core.digest();
-                tell(&Happened { number: self.taken, step: &action.step, effects: None, digest });
+                let text = format!("{:?}", action.step);
+                tell(&Happened { number: self.taken, step: &recorded.step, text, effects: None, digest });
                 continue;
             }
             let is_move = action.step.is_arrival() || self.model.moves(&self.world).contains(&action);
@@ -147,7 +155,13 @@ impl Run<'_> {
         };
         self.taken += 1;
         let digest = self.world.core.digest();
-        tell(&Happened { number: self.taken, step: &action.step, effects: Some(&effects), digest });
+        tell(&Happened {
+            number: self.taken,
+            step: &action.step.clone().into(),
+            text: format!("{:?}", action.step),
+            effects: Some(format!("{effects:?}")),
+            digest,
+        });
         let broken = |promise: &&promises::Promise| !promise.holds(messages, &self.world);
         match self.model.promises().iter().filter(|promise| self.asks_for(promise.name)).find(broken) {
             Some(broken) => Err(Verdict::Broken { promise: broken.name, step: self.taken }),

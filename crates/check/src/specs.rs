@@ -7,16 +7,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use lastword_core::Limits;
+use lastword_core::Forced;
 use lastword_model::{
-    Configuration, ConnectionModel, Counterexample, Expectation,
-    promises::{self, Check, Promise, Row},
+    Configuration, Counterexample, Expectation,
+    promises::{self, Named, Row},
 };
 
-use crate::mutants::Mutant;
+use crate::{mutants::Mutant, subject::Subject};
 
 /// The domains, in the order in which they are checked.
-pub const DOMAINS: [&str; 3] = ["turns", "barrier", "guard"];
+pub const DOMAINS: [&str; 4] = ["turns", "barrier", "guard", "delegation"];
 
 /// Everything that stands under specs.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Specs {
             let module = module_name(domain);
             let specification = text(&folder.join(domain).join(format!("{module}.tla")))?;
             let rows: Vec<&Row> = promises.iter().filter(|row| row.domain == domain).collect();
-            missing.extend(strangers(&rows, promises::of_domain(domain), &specification, &module, &of_domain));
+            missing.extend(strangers(&rows, &promises::named(domain), &specification, &module, &of_domain));
             configurations.extend(of_domain);
         }
         for row in promises.iter().filter(|row| !DOMAINS.contains(&row.domain.as_str())) {
@@ -100,15 +100,15 @@ impl Specs {
         Ok((mutant, configuration))
     }
 
-    /// The model of the configuration that a counterexample names.
+    /// The model of the configuration that a counterexample names. A mutant forces a guard.
     ///
     /// # Errors
     ///
     /// A sentence where there is no such configuration, or it is no model.
-    pub fn model_of(&self, counterexample: &Counterexample) -> Result<ConnectionModel, String> {
+    pub fn model_of<M: Subject>(&self, counterexample: &Counterexample, forced: Option<Forced>) -> Result<M, String> {
         let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
         let configuration = self.configuration(&id).ok_or_else(|| format!("there is no configuration {id}"))?;
-        ConnectionModel::new(configuration, Limits::default()).map_err(|error| error.to_string())
+        M::read(configuration, forced).map_err(|error| error.to_string())
     }
 
     /// The configuration with this `DOMAIN/NAME`.
@@ -152,7 +152,7 @@ fn read_counterexamples(folder: &Path) -> Result<Vec<(String, Counterexample)>, 
 /// A sentence for each promise that lacks its row, its predicate, its line, or its place in a configuration.
 fn strangers(
     rows: &[&Row],
-    predicates: &[Promise],
+    predicates: &[Named],
     specification: &str,
     module: &str,
     configurations: &[Configuration],
@@ -177,8 +177,8 @@ fn strangers(
     }
     let holding = || configurations.iter().filter(|configuration| configuration.expectation == Expectation::Holds);
     for promise in predicates {
-        match promise.check {
-            Check::Always(_) => missing.extend(
+        if promise.always {
+            missing.extend(
                 holding()
                     .filter(|configuration| !configuration.invariants.iter().any(|name| name == promise.name))
                     .map(|configuration| {
@@ -187,19 +187,16 @@ fn strangers(
                             "{name}: specs/{id}.cfg must hold and does not check it; add the line `INVARIANT {name}`"
                         )
                     }),
-            ),
+            );
+        } else if !configurations.is_empty()
+            && !holding().any(|configuration| configuration.properties.iter().any(|name| name == promise.name))
+        {
             // TLC takes minutes for liveness where the graph is large. There it is checked on the exact graph, which is the
             // same one.
-            Check::Eventually { .. } => {
-                if !configurations.is_empty()
-                    && !holding().any(|configuration| configuration.properties.iter().any(|name| name == promise.name))
-                {
-                    missing.push(format!(
-                        "{0}: no configuration that must hold has the line `PROPERTY {0}`; add it to a small one",
-                        promise.name
-                    ));
-                }
-            }
+            missing.push(format!(
+                "{0}: no configuration that must hold has the line `PROPERTY {0}`; add it to a small one",
+                promise.name
+            ));
         }
     }
     missing
@@ -215,8 +212,7 @@ mod tests {
 
     #[test]
     fn a_promise_without_its_row_its_predicate_or_its_line_is_named() {
-        let always = Check::Always(|_| true);
-        let predicates = [Promise { name: "Both", check: always }, Promise { name: "NoRow", check: always }];
+        let predicates = ["Both", "NoRow"].map(|name| Named { name, always: true });
         let rows = [row("Both"), row("NoPredicate")];
         let rows: Vec<&Row> = rows.iter().collect();
         let missing = strangers(&rows, &predicates, "Both == TRUE\nNoPredicate == TRUE\n", "Turns", &[]);

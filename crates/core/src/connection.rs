@@ -4,11 +4,12 @@
 //! notifications, our calls to the peer. They stand under one lock, so that an arrival is decided by all of them at once.
 
 use alloc::vec::Vec;
-use core::fmt::{self, Write as _};
+use core::fmt;
 
 use crate::{
     barrier::Barrier,
     calls::Calls,
+    digest,
     guard::guard,
     id::{Arrival, CallId, RequestId, SessionId},
     requests::{Request, Requests, Stage},
@@ -333,10 +334,7 @@ impl Connection {
     /// traces and replays; the exact search compares whole states.
     #[must_use]
     pub fn digest(&self) -> alloc::string::String {
-        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
-        // Writing to a hash cannot fail.
-        let _ = write!(hash, "{self:?}");
-        alloc::format!("{:016x}", hash.0)
+        digest::of(self)
     }
 
     // What arrives.
@@ -638,17 +636,5 @@ impl fmt::Debug for Connection {
             .field("closed", &self.closed)
             .field("input_ended", &self.input_ended)
             .finish()
-    }
-}
-
-/// The 64-bit hash of Fowler, Noll and Vo (1a) over the text of a state.
-struct Fnv(u64);
-
-impl fmt::Write for Fnv {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for byte in text.bytes() {
-            self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        Ok(())
     }
 }

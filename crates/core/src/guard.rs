@@ -34,7 +34,8 @@ pub struct Forced {
 
 /// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
 #[cfg(feature = "check")]
-pub const GUARDS: [&str; 23] = [
+pub const GUARDS: [&str; 38] = [
+    "acknowledged-once-stored",
     "answered-at-once-only-while-held",
     "busy-session-refuses",
     "callers-learn-of-close",
@@ -43,21 +44,35 @@ pub const GUARDS: [&str; 23] = [
     "ended-handler-is-dropped-in-the-end",
     "ended-prompt-says-cancelled",
     "ended-request-never-runs",
+    "ended-stays-ended",
     "ended-whatever-it-returned",
     "full-queue-holds-the-reader",
+    "given-answer-is-given-once",
     "idle-session-is-forgotten",
     "in-flight-bound",
+    "late-answer-is-a-prompt",
     "late-caller-releases",
+    "late-reply-is-kept",
     "later-notification-waits-for-caller",
     "newer-prompt-waits",
+    "next-ticket-begins",
     "next-turn-starts",
     "older-prompt-ends",
     "one-turn-at-a-time",
+    "one-turn-of-a-worker",
     "peer-wait-releases",
+    "question-is-shown",
+    "reply-comes-from-its-worker",
+    "reply-completes-its-ticket",
+    "reply-says-which-turn",
     "request-cancel-finds-its-request",
     "request-waits-for-earlier-notifications",
     "response-waits-for-earlier-notifications",
+    "same-key-same-ticket",
     "stuck-queue-closes",
+    "tickets-end-with-their-worker",
+    "unanswered-turn-pauses",
+    "working-ticket-ends-at-restart",
 ];
 
 /// Fails the build where a guard is not listed.

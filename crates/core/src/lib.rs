@@ -1,6 +1,7 @@
 //! The decisions of lastword, as pure state machines.
 //!
-//! A machine has one way in, [`Connection::apply`]: a [`Step`] is everything that can happen to it, an [`Effect`] is
+//! There are two: [`Connection`], everything that one connection must remember, and [`delegation::Delegation`], everything
+//! that the ticket service must, with an alphabet of its own. A machine has one way in, [`Connection::apply`]: a [`Step`] is everything that can happen to it, an [`Effect`] is
 //! everything that it wants done. It knows no clock, no task, no lock and no IO; `no_std` lets the compiler keep it so.
 //! That is why the model can drive this very code, and why what is checked there is what runs.
 //!
@@ -31,6 +32,8 @@ extern crate alloc;
 mod barrier;
 mod calls;
 mod connection;
+pub mod delegation;
+mod digest;
 mod guard;
 mod id;
 mod requests;

@@ -11,7 +11,8 @@ use lastword_core::{Connection, Limits, Outcome, RequestId, SessionId, Step};
 use crate::{
     configuration::{Configuration, ConfigurationError},
     message::{Kind, Message},
-    promises::{self, Promise},
+    model::Model,
+    promises::{self, Promise, View},
     world::{Call, Fate, Move, Said, World},
 };
 
@@ -434,6 +435,62 @@ fn messages(kinds: &[Kind]) -> Vec<Message> {
         }
     };
     (1..).zip(kinds).map(message).collect()
+}
+
+impl Model for ConnectionModel {
+    type Step = Step;
+    type World = World;
+    type Always = fn(View<'_>) -> bool;
+    type Eventually = fn(View<'_>, usize) -> bool;
+
+    fn first(&self) -> World {
+        self.initial()
+    }
+
+    fn moves(&self, world: &World) -> Vec<Move> {
+        self.moves(world)
+    }
+
+    fn owes(&self, world: &World, action: &Move) -> bool {
+        self.owes(world, action)
+    }
+
+    fn take(&self, world: &mut World, action: &Move) -> Result<String, String> {
+        let effects = world.take(&self.messages, action).map_err(|refused| refused.to_string())?;
+        Ok(format!("{effects:?}"))
+    }
+
+    fn name(step: &Step) -> &'static str {
+        step.name()
+    }
+
+    fn is_fair(&self, step: &Step, message: usize) -> bool {
+        self.is_fair(step, message)
+    }
+
+    fn count(&self) -> usize {
+        self.messages.len()
+    }
+
+    fn holds(&self, always: Self::Always, world: &World) -> bool {
+        always(View { messages: &self.messages, world })
+    }
+
+    fn holds_for(&self, eventually: Self::Eventually, world: &World, message: usize) -> bool {
+        eventually(View { messages: &self.messages, world }, message)
+    }
+
+    fn promises(&self) -> &'static [Promise] {
+        self.promises()
+    }
+
+    fn project(&self, world: &World) -> String {
+        self.project(world)
+    }
+
+    fn digest(world: &World) -> String {
+        world.core.digest()
+    }
 }
 
 /// The second, independent explorer. One property a run, since a later discovery of stateright 0.31 overwrites the first.

@@ -5,7 +5,7 @@
 
 use std::{fs, io, path::Path};
 
-use lastword_core::Step;
+use lastword_core::{Step, delegation};
 use serde::{Deserialize, Serialize};
 
 /// A recorded path.
@@ -33,9 +33,53 @@ pub struct CounterexampleStep {
     /// The message that it is about, from 1.
     pub message: usize,
     /// The step.
-    pub step: Step,
+    pub step: RecordedStep,
     /// The digest of the real machine's state after it; none where the real machine does not owe this step.
     pub digest: Option<String>,
+}
+
+/// A step of whichever machine. Their alphabets have no word in common.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RecordedStep {
+    /// Of a connection.
+    Connection(Step),
+    /// Of the ticket service.
+    Delegation(delegation::Step),
+}
+
+impl From<Step> for RecordedStep {
+    fn from(step: Step) -> Self {
+        Self::Connection(step)
+    }
+}
+
+impl From<delegation::Step> for RecordedStep {
+    fn from(step: delegation::Step) -> Self {
+        Self::Delegation(step)
+    }
+}
+
+impl TryFrom<RecordedStep> for Step {
+    type Error = RecordedStep;
+
+    fn try_from(step: RecordedStep) -> Result<Self, RecordedStep> {
+        match step {
+            RecordedStep::Connection(step) => Ok(step),
+            RecordedStep::Delegation(_) => Err(step),
+        }
+    }
+}
+
+impl TryFrom<RecordedStep> for delegation::Step {
+    type Error = RecordedStep;
+
+    fn try_from(step: RecordedStep) -> Result<Self, RecordedStep> {
+        match step {
+            RecordedStep::Delegation(step) => Ok(step),
+            RecordedStep::Connection(_) => Err(step),
+        }
+    }
 }
 
 /// Why a counterexample could not be read or written.
@@ -127,10 +171,10 @@ mod tests {
             steps: vec![
                 CounterexampleStep {
                     message: 1,
-                    step: Step::PromptArrived { id: RequestId::from(1), session: SessionId::from("A") },
+                    step: Step::PromptArrived { id: RequestId::from(1), session: SessionId::from("A") }.into(),
                     digest: Some("0123456789abcdef".into()),
                 },
-                CounterexampleStep { message: 1, step: Step::Started(Arrival(1)), digest: None },
+                CounterexampleStep { message: 1, step: Step::Started(Arrival(1)).into(), digest: None },
             ],
         };
         let text = counterexample.to_text();

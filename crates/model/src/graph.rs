@@ -1,12 +1,12 @@
 //! The exact graph of a model: breadth first, every state kept whole, none hashed away.
 
 use indexmap::IndexSet;
-use lastword_core::NotOwed;
 
 use crate::{
     connection::ConnectionModel,
-    promises::Promise,
-    world::{Move, World},
+    model::{Model, PromiseOf},
+    promises::Check,
+    world::Move,
 };
 
 /// The place of a state in the order of discovery; the initial state is 0.
@@ -35,9 +35,9 @@ pub struct Edge {
 
 /// All states that a model can reach, and all its edges.
 #[derive(Debug)]
-pub struct Graph {
+pub struct Graph<M: Model = ConnectionModel> {
     /// The states, in the order of discovery: none is farther from the initial state than a later one.
-    pub states: IndexSet<World>,
+    pub states: IndexSet<M::World>,
     /// The edges, in the order of their first state.
     pub edges: Vec<Edge>,
     /// For each state but the first: the edge that discovered it.
@@ -53,18 +53,18 @@ pub enum GraphError {
     TooLarge,
     /// `may_come` and `apply` disagree.
     #[error("the machine names a step as possible and then refuses it: {0}")]
-    Refused(#[from] NotOwed),
+    Refused(String),
 }
 
-impl Graph {
+impl<M: Model> Graph<M> {
     /// Explores a model to the end. `progress` is told the number of states from time to time.
     ///
     /// # Errors
     ///
     /// [`GraphError`] where the search has no end within its bound, or the machine contradicts itself.
-    pub fn explore(model: &ConnectionModel, mut progress: impl FnMut(usize)) -> Result<Self, GraphError> {
+    pub fn explore(model: &M, mut progress: impl FnMut(usize)) -> Result<Self, GraphError> {
         let mut graph = Self { states: IndexSet::new(), edges: Vec::new(), discovered_by: vec![u32::MAX] };
-        graph.states.insert(model.initial());
+        graph.states.insert(model.first());
         let mut at = 0;
         while at < graph.states.len() {
             if at % TELL_EVERY == 0 {
@@ -72,7 +72,7 @@ impl Graph {
             }
             for action in model.moves(&graph.states[at]) {
                 let mut next = graph.states[at].clone();
-                next.take(&model.messages, &action)?;
+                model.take(&mut next, &action).map_err(GraphError::Refused)?;
                 let (to, is_new) = graph.states.insert_full(next);
                 if is_new {
                     graph.discovered_by.push(u32::try_from(graph.edges.len()).expect("edges are fewer than 2^32"));
@@ -80,7 +80,7 @@ impl Graph {
                 graph.edges.push(Edge {
                     from: index(at),
                     to: index(to),
-                    name: action.step.name(),
+                    name: M::name(&action.step),
                     message: u16::try_from(action.message).expect("messages are few"),
                     fair: model.is_fair(&action.step, action.message),
                 });
@@ -95,13 +95,14 @@ impl Graph {
 
     /// The first state, in breadth-first order, that breaks the promise: no other one is nearer.
     #[must_use]
-    pub fn first_breach(&self, model: &ConnectionModel, promise: &Promise) -> Option<NodeIndex> {
-        self.states.iter().position(|world| !promise.holds(&model.messages, world)).map(index)
+    pub fn first_breach(&self, model: &M, promise: &PromiseOf<M>) -> Option<NodeIndex> {
+        let Check::Always(holds) = promise.check else { return None };
+        self.states.iter().position(|world| !model.holds(holds, world)).map(index)
     }
 
     /// The shortest way from the initial state to a state.
     #[must_use]
-    pub fn path_to(&self, model: &ConnectionModel, state: NodeIndex) -> Vec<Move> {
+    pub fn path_to(&self, model: &M, state: NodeIndex) -> Vec<Move<M::Step>> {
         let mut moves = Vec::new();
         let mut at = state;
         while at != 0 {
@@ -115,12 +116,16 @@ impl Graph {
 
     /// The move of an edge, found again among the moves of its first state.
     #[must_use]
-    pub fn action(&self, model: &ConnectionModel, edge: &Edge) -> Move {
-        model
-            .moves(&self.states[edge.from as usize])
-            .into_iter()
-            .find(|action| action.step.name() == edge.name && action.message == usize::from(edge.message))
-            .expect("the edge came from one of these moves")
+    pub fn action(&self, model: &M, edge: &Edge) -> Move<M::Step> {
+        let from = &self.states[edge.from as usize];
+        let leads_there = |action: &Move<M::Step>| {
+            let mut next = from.clone();
+            M::name(&action.step) == edge.name
+                && action.message == usize::from(edge.message)
+                && model.take(&mut next, action).is_ok()
+                && next == self.states[edge.to as usize]
+        };
+        model.moves(from).into_iter().find(leads_there).expect("the edge came from one of these moves")
     }
 
     /// How many edges each step has, by name.

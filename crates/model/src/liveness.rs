@@ -11,9 +11,9 @@ use std::collections::BTreeSet;
 use petgraph::{algo::tarjan_scc, graph::DiGraph};
 
 use crate::{
-    connection::ConnectionModel,
     graph::{Graph, NodeIndex},
-    promises::{Check, Promise, View},
+    model::{Model, PromiseOf},
+    promises::Check,
 };
 
 /// A run that never keeps a promise.
@@ -27,17 +27,14 @@ pub struct Stuck {
 
 /// Finds a run that breaks the promise; the one whose last stretch begins nearest to the initial state.
 #[must_use]
-pub fn first_breach(graph: &Graph, model: &ConnectionModel, promise: &Promise) -> Option<Stuck> {
+pub fn first_breach<M: Model>(graph: &Graph<M>, model: &M, promise: &PromiseOf<M>) -> Option<Stuck> {
     let Check::Eventually { when, then } = promise.check else { return None };
-    (0..model.messages.len())
+    (0..model.count())
         .filter_map(|message| {
             let owed: Vec<bool> = graph
                 .states
                 .iter()
-                .map(|world| {
-                    let view = View { messages: &model.messages, world };
-                    when(view, message) && !then(view, message)
-                })
+                .map(|world| model.holds_for(when, world, message) && !model.holds_for(then, world, message))
                 .collect();
             stuck_in(graph, &owed).map(|state| Stuck { message, state })
         })
@@ -45,7 +42,7 @@ pub fn first_breach(graph: &Graph, model: &ConnectionModel, promise: &Promise) -
 }
 
 /// The nearest state of a fair component of the marked part.
-fn stuck_in(graph: &Graph, owed: &[bool]) -> Option<NodeIndex> {
+fn stuck_in<M: Model>(graph: &Graph<M>, owed: &[bool]) -> Option<NodeIndex> {
     if !owed.contains(&true) {
         return None;
     }

@@ -13,24 +13,24 @@ use crate::{
 
 /// A promise and how it is told from a state.
 #[derive(Debug, Clone, Copy)]
-pub struct Promise {
+pub struct Promise<A = fn(View<'_>) -> bool, E = fn(View<'_>, usize) -> bool> {
     /// The name, the same in promises.toml, in the specification, in tests and in reports.
     pub name: &'static str,
     /// How it is checked.
-    pub check: Check,
+    pub check: Check<A, E>,
 }
 
 /// How a promise is checked.
 #[derive(Debug, Clone, Copy)]
-pub enum Check {
+pub enum Check<A, E> {
     /// It must be so in every state.
-    Always(fn(View<'_>) -> bool),
+    Always(A),
     /// For each message: once `when` is so, `then` must be so in the end. Both stay so.
     Eventually {
         /// From where on it is owed.
-        when: fn(View<'_>, usize) -> bool,
+        when: E,
         /// What must come.
-        then: fn(View<'_>, usize) -> bool,
+        then: E,
     },
 }
 
@@ -124,14 +124,32 @@ pub const GUARD: &[Promise] = &[
     },
 ];
 
-/// The promises of a domain.
+/// The promises of a domain by their names, each with whether it must hold in every state.
 #[must_use]
-pub fn of_domain(domain: &str) -> &'static [Promise] {
+pub fn named(domain: &str) -> Vec<Named> {
     match domain {
-        "turns" => TURNS,
-        "barrier" => BARRIER,
-        "guard" => GUARD,
-        _ => &[],
+        "turns" => TURNS.iter().map(Promise::named).collect(),
+        "barrier" => BARRIER.iter().map(Promise::named).collect(),
+        "guard" => GUARD.iter().map(Promise::named).collect(),
+        "delegation" => crate::delegation::PROMISES.iter().map(Promise::named).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// A promise, whichever machine it is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// The name.
+    pub name: &'static str,
+    /// It must be so in every state; else it must come in the end.
+    pub always: bool,
+}
+
+impl<A, E> Promise<A, E> {
+    /// Its name, and of which kind it is.
+    #[must_use]
+    pub fn named(&self) -> Named {
+        Named { name: self.name, always: matches!(self.check, Check::Always(_)) }
     }
 }
 

@@ -8,9 +8,9 @@ use crate::message::{Kind, Message};
 
 /// One move: a step of the machine, and the message that it is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Move {
+pub struct Move<S = Step> {
     /// The step.
-    pub step: Step,
+    pub step: S,
     /// The message, from 0.
     pub message: usize,
 }

@@ -81,7 +81,8 @@ fn arrivals(text: &str) -> Result<Vec<Step>, String> {
         _ => {}
     }
     let mut arrivals = Vec::new();
-    for step in recorded.steps.into_iter().map(|step| step.step) {
+    for recorded in recorded.steps {
+        let step = Step::try_from(recorded.step).map_err(|step| format!("{step:?} is no step of a connection"))?;
         match step {
             Step::Called { .. } | Step::ResponseArrived { .. } | Step::CallDropped { .. } => {
                 return Err("no client can make the handlers of an agent call it at that moment".to_owned());

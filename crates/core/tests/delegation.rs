@@ -1,0 +1,325 @@
+//! The tickets of a delegation: the full path on which another service lost a reply, refusals, the store, and restarts.
+
+use lastword_core::delegation::{
+    Delegation, Effect, Ending, LeadId, Limits, Progress, Prompt, QuestionId, Receipt, Record, Refused, ReplyId,
+    RequestKey, State, Step, Tables, TicketId, TurnEnd, WatchId, WorkerId,
+};
+use proptest::prelude::*;
+
+const LEAD: LeadId = LeadId(1);
+const WORKER: WorkerId = WorkerId(1);
+const TICKET: TicketId = TicketId(1);
+const QUESTION: QuestionId = QuestionId(1);
+
+/// A service whose store is at once done.
+struct Service {
+    machine: Delegation,
+    store: Tables,
+}
+
+impl Service {
+    fn new(limits: Limits) -> Self {
+        let mut service = Self { machine: Delegation::new(limits), store: Tables::default() };
+        service.take(Step::Spawned { lead: LEAD });
+        service
+    }
+
+    /// Takes a step, and lets the store do what it was asked for.
+    fn take(&mut self, step: Step) -> Vec<Effect> {
+        let mut effects = self.machine.apply(step).expect("only steps that may come are taken");
+        loop {
+            let entries: Vec<Vec<Record>> = self.machine.unstored().map(<[Record]>::to_vec).collect();
+            if entries.is_empty() {
+                break effects;
+            }
+            let count = entries.len();
+            entries.into_iter().flatten().for_each(|record| self.store.put(record));
+            effects.extend(self.machine.apply(Step::Persisted { entries: count }).unwrap());
+            assert_eq!(*self.machine.stored(), self.store);
+        }
+    }
+
+    fn send(&mut self) -> Vec<Effect> {
+        self.take(Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false })
+    }
+
+    fn state(&self, ticket: TicketId) -> State {
+        self.machine.ticket(ticket).unwrap().state
+    }
+
+    fn restart(&mut self) -> Vec<Effect> {
+        self.machine = Delegation::restore(*self.machine.limits(), self.store.clone());
+        assert_eq!(self.machine.apply(Step::Spawned { lead: LEAD }), Err(Refused::RestartFirst));
+        self.take(Step::Restarted)
+    }
+}
+
+fn begun() -> Service {
+    let mut service = Service::new(Limits::default());
+    service.send();
+    service.take(Step::Delivered { ticket: TICKET });
+    service
+}
+
+#[test]
+fn a_reply_long_after_the_window_of_the_answer_completes_its_ticket_and_a_stop_does_not_undo_that() {
+    let mut service = begun();
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    assert_eq!(service.state(TICKET), State::InputRequired);
+    let effects = service.take(Step::Answered { lead: LEAD, question: QUESTION, watch: true });
+    assert!(effects.contains(&Effect::Answer(QUESTION)));
+    service.take(Step::WindowClosed { watch: WatchId(1) });
+    service.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) });
+    assert_eq!(service.state(TICKET), State::Completed);
+    service.take(Step::Stopped { lead: LEAD, worker: WORKER });
+    let view = service.machine.ticket(TICKET).unwrap();
+    assert_eq!((view.state, view.ticket.reply()), (State::Completed, Some(ReplyId(1))));
+    assert_eq!(service.machine.inbox(LEAD), None);
+}
+
+#[test]
+fn nobody_is_told_of_anything_that_is_not_stored() {
+    let mut machine = Delegation::new(Limits::default());
+    let persists_only = |effects: &[Effect]| {
+        effects.iter().all(|effect| matches!(effect, Effect::Accept(_) | Effect::Persist(_) | Effect::Watch(_)))
+    };
+    assert!(persists_only(&machine.apply(Step::Spawned { lead: LEAD }).unwrap()));
+    let sent = Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: true };
+    assert!(persists_only(&machine.apply(sent).unwrap()));
+    assert_eq!(machine.ticket(TICKET), None);
+    // One commit stores both.
+    let effects = machine.apply(Step::Persisted { entries: 2 }).unwrap();
+    assert_eq!(
+        effects[..3],
+        [
+            Effect::Acknowledge(Receipt::Worker(WORKER)),
+            Effect::Acknowledge(Receipt::Ticket(TICKET)),
+            Effect::Launch(WORKER)
+        ]
+    );
+    assert_eq!(machine.stage(WORKER), Some("beginning"));
+    // That the turn begins is stored before the task is given: a crash cannot have it given twice.
+    assert_eq!(
+        machine.apply(Step::Persisted { entries: 1 }).unwrap()[..],
+        [Effect::Deliver { ticket: TICKET, prompt: Prompt::Task }]
+    );
+    assert_eq!(machine.apply(Step::Persisted { entries: 1 }), Err(Refused::NotWritten));
+}
+
+#[test]
+fn an_answer_whose_ask_has_given_up_is_the_next_prompt_of_that_turn_and_is_given_once() {
+    let mut service = begun();
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    service.take(Step::AskWindowClosed { question: QUESTION });
+    service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    assert_eq!(service.state(TICKET), State::InputRequired);
+    let effects = service.take(Step::Answered { lead: LEAD, question: QUESTION, watch: false });
+    assert!(effects.contains(&Effect::Deliver { ticket: TICKET, prompt: Prompt::Answer(QUESTION) }));
+    let answered = Step::Answered { lead: LEAD, question: QUESTION, watch: false };
+    assert_eq!(service.machine.apply(answered), Err(Refused::AlreadyAnswered));
+    service.take(Step::Delivered { ticket: TICKET });
+    let effects = service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Deliver { .. } | Effect::Answer(_))));
+    assert_eq!(service.machine.ticket(TICKET).unwrap().ticket.ending(), Some(Ending::LastMessage));
+}
+
+#[test]
+fn two_questions_of_one_turn_have_ids_of_their_own_and_each_gets_its_answer() {
+    let mut service = begun();
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    assert_eq!(service.machine.ticket(TICKET).unwrap().questions, [QuestionId(1), QuestionId(2)]);
+    let effects = service.take(Step::Answered { lead: LEAD, question: QuestionId(2), watch: false });
+    assert!(effects.contains(&Effect::Answer(QuestionId(2))) && !effects.contains(&Effect::Answer(QuestionId(1))));
+    assert_eq!(service.machine.ticket(TICKET).unwrap().questions, [QuestionId(1)]);
+    assert_eq!(service.machine.waits(QuestionId(1)), Some(true));
+}
+
+#[test]
+fn a_late_reply_is_kept_beside_its_ticket_and_one_without_a_ticket_in_the_inbox() {
+    let mut service = begun();
+    let stray = Step::Replied { worker: WORKER, ticket: None };
+    assert_eq!(service.machine.apply(stray.clone()), Err(Refused::WhichTicket));
+    service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    service.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) });
+    let view = service.machine.ticket(TICKET).unwrap();
+    assert_eq!((view.ticket.ending(), &view.ticket.late_replies[..]), (Some(Ending::LastMessage), &[ReplyId(1)][..]));
+    service.take(stray);
+    assert_eq!(service.machine.inbox(LEAD).unwrap().replies.len(), 1);
+    service.take(Step::InboxRead { lead: LEAD, through: ReplyId(2) });
+    service.restart();
+    assert_eq!(service.machine.inbox(LEAD).unwrap().read, Some(ReplyId(2)));
+    let again = Step::InboxRead { lead: LEAD, through: ReplyId(2) };
+    assert_eq!(service.machine.apply(again), Err(Refused::NothingToRead));
+}
+
+#[test]
+fn a_worker_has_one_turn_at_a_time_and_its_tickets_keep_their_order_through_a_restart() {
+    let mut service = begun();
+    service.send();
+    service.send();
+    let positions = |service: &Service| [2, 3].map(|ticket| service.machine.ticket(TicketId(ticket)).unwrap().position);
+    assert_eq!(positions(&service), [Some(0), Some(1)]);
+    let effects = service.restart();
+    // What was given fails, since a part of it may be done; what was not keeps its place and is given to the worker anew.
+    assert_eq!(service.machine.ticket(TICKET).unwrap().ticket.ending(), Some(Ending::Restarted));
+    assert!(effects.contains(&Effect::Launch(WORKER)));
+    assert!(effects.contains(&Effect::Deliver { ticket: TicketId(2), prompt: Prompt::Task }));
+    assert_eq!(positions(&service), [None, Some(0)]);
+}
+
+#[test]
+fn a_newer_ticket_that_replaces_ends_the_older_ones_and_begins_when_the_running_turn_has_ended() {
+    let mut service = begun();
+    service.send();
+    let effects = service.take(Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: true, watch: false });
+    assert!(effects.contains(&Effect::CancelTurn(TICKET)));
+    assert_eq!(
+        [1, 2, 3].map(|ticket| service.state(TicketId(ticket))),
+        [State::Cancelled, State::Cancelled, State::Queued]
+    );
+    let effects = service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    assert!(effects.contains(&Effect::Deliver { ticket: TicketId(3), prompt: Prompt::Task }));
+}
+
+#[test]
+fn a_send_that_is_repeated_with_its_key_gives_the_same_ticket_also_after_a_restart() {
+    let mut service = Service::new(Limits::default());
+    let key = Some(RequestKey::from("k"));
+    let send = Step::Sent { lead: LEAD, worker: WORKER, key, replace: false, watch: false };
+    service.take(send.clone());
+    assert!(service.take(send.clone()).contains(&Effect::Acknowledge(Receipt::Ticket(TICKET))));
+    service.take(Step::WorkerDied { worker: WORKER });
+    service.restart();
+    assert!(service.take(send).contains(&Effect::Acknowledge(Receipt::Ticket(TICKET))));
+    assert_eq!(service.machine.tickets(LEAD).count(), 1);
+}
+
+#[test]
+fn a_worker_that_dies_fails_its_open_tickets_and_no_other() {
+    let mut service = begun();
+    service.send();
+    service.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) });
+    service.take(Step::WorkerDied { worker: WORKER });
+    assert_eq!([1, 2].map(|ticket| service.state(TicketId(ticket))), [State::Completed, State::Failed]);
+    let send = Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false };
+    assert_eq!(service.machine.apply(send), Err(Refused::WorkerGone));
+}
+
+#[test]
+fn what_is_somebody_elses_is_refused() {
+    let mut service = begun();
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    let other = LeadId(2);
+    service.take(Step::Spawned { lead: other });
+    for step in [
+        Step::Sent { lead: other, worker: WORKER, key: None, replace: false, watch: false },
+        Step::Answered { lead: other, question: QUESTION, watch: false },
+        Step::Polled { lead: other, ticket: TICKET },
+        Step::Cancelled { lead: other, ticket: TICKET },
+        Step::Stopped { lead: other, worker: WORKER },
+        Step::Asked { worker: WorkerId(2), ticket: TICKET },
+        Step::Replied { worker: WorkerId(2), ticket: Some(TICKET) },
+    ] {
+        assert_eq!(service.machine.apply(step.clone()), Err(Refused::NotYours), "{step:?}");
+    }
+}
+
+#[test]
+fn each_bound_refuses_and_says_so() {
+    let mut limits = Limits::default();
+    limits.workers_max = 1;
+    limits.tickets_queued_max = 1;
+    limits.tickets_max = 2;
+    limits.questions_open_max = 1;
+    limits.watches_max = 1;
+    limits.replies_kept_max = 1;
+    let mut service = Service::new(limits);
+    assert_eq!(service.machine.apply(Step::Spawned { lead: LEAD }), Err(Refused::TooManyWorkers));
+    service.send();
+    service.take(Step::Delivered { ticket: TICKET });
+    service.take(Step::Polled { lead: LEAD, ticket: TICKET });
+    assert_eq!(service.machine.apply(Step::Polled { lead: LEAD, ticket: TICKET }), Err(Refused::TooManyWatches));
+    let ask = Step::Asked { worker: WORKER, ticket: TICKET };
+    service.take(ask.clone());
+    assert_eq!(service.machine.apply(ask), Err(Refused::TooManyQuestions));
+    service.send();
+    let send = Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false };
+    assert_eq!(service.machine.apply(send), Err(Refused::TooManyTickets));
+    let reply = Step::Replied { worker: WORKER, ticket: Some(TICKET) };
+    service.take(reply.clone());
+    service.take(reply.clone());
+    assert_eq!(service.machine.apply(reply), Err(Refused::TooManyReplies));
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let (worker, ticket, question) = (1u64..3, 1u64..5, 1u64..4);
+    let lead = || (1u64..3).prop_map(LeadId);
+    prop_oneof![
+        lead().prop_map(|lead| Step::Spawned { lead }),
+        (lead(), worker.clone(), prop::option::of("[ab]"), any::<bool>(), any::<bool>()).prop_map(
+            |(lead, worker, key, replace, watch)| Step::Sent {
+                lead,
+                worker: WorkerId(worker),
+                key: key.map(|key| RequestKey::from(key.as_str())),
+                replace,
+                watch
+            }
+        ),
+        (worker.clone(), ticket.clone())
+            .prop_map(|(worker, ticket)| Step::Asked { worker: WorkerId(worker), ticket: TicketId(ticket) }),
+        (lead(), question, any::<bool>()).prop_map(|(lead, question, watch)| Step::Answered {
+            lead,
+            question: QuestionId(question),
+            watch
+        }),
+        (worker.clone(), prop::option::of(ticket.clone()))
+            .prop_map(|(worker, ticket)| Step::Replied { worker: WorkerId(worker), ticket: ticket.map(TicketId) }),
+        (lead(), ticket.clone()).prop_map(|(lead, ticket)| Step::Polled { lead, ticket: TicketId(ticket) }),
+        (lead(), ticket.clone()).prop_map(|(lead, ticket)| Step::Cancelled { lead, ticket: TicketId(ticket) }),
+        (lead(), worker).prop_map(|(lead, worker)| Step::Stopped { lead, worker: WorkerId(worker) }),
+        ticket.clone().prop_map(|ticket| Step::Delivered { ticket: TicketId(ticket) }),
+        ticket.prop_map(|ticket| Step::TurnEnded { ticket: TicketId(ticket), end: TurnEnd::Ended }),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn whatever_happens_a_refusal_changes_nothing_an_ended_ticket_stays_and_every_owed_step_is_taken(
+        choices in prop::collection::vec((steps(), any::<u16>(), 0u8..8), 1..150)
+    ) {
+        let mut machine = Delegation::new(Limits::default());
+        let mut store = Tables::default();
+        for (step, choice, kind) in choices {
+            let owed = machine.may_come();
+            for step in &owed {
+                prop_assert!(machine.clone().apply(step.clone()).is_ok(), "{step:?}");
+            }
+            let step = match kind {
+                0 if choice % 7 == 0 => {
+                    machine = Delegation::restore(*machine.limits(), store.clone());
+                    Step::Restarted
+                }
+                1..5 if !owed.is_empty() => owed[usize::from(choice) % owed.len()].clone(),
+                _ => step,
+            };
+            let before = machine.clone();
+            if let Step::Persisted { entries } = step {
+                let records: Vec<Record> = machine.unstored().take(entries).flatten().cloned().collect();
+                records.into_iter().for_each(|record| store.put(record));
+            }
+            if machine.apply(step).is_err() {
+                prop_assert_eq!(&machine, &before);
+            }
+            prop_assert_eq!(machine.stored(), &store);
+            for (id, ticket) in before.stored().tickets.iter().filter(|(_, ticket)| !ticket.is_open()) {
+                prop_assert_eq!(ticket.progress, machine.stored().tickets[id].progress);
+            }
+            // A queued ticket stands in its queue, and nothing else does.
+            for (id, ticket) in &machine.decided().tickets {
+                let is_queued = machine.queue(ticket.worker).any(|queued| queued == *id);
+                prop_assert_eq!(is_queued, ticket.progress == Progress::Queued);
+            }
+        }
+    }
+}

@@ -1,0 +1,280 @@
+//! A state of the model: the machine itself, the store behind it, and what has happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lastword_core::delegation::{
+    Delegation, Effect, Ending, LeadId, Life, Limits, Progress, Prompt, QuestionId, Receipt, Record, Refused, ReplyId,
+    Step, Tables, Ticket, TicketId, WorkerId,
+};
+
+use crate::world::Move;
+
+/// What a ticket has met so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fate {
+    /// The id under which it was taken in first.
+    pub id: Option<TicketId>,
+    /// A repetition of its send gave another ticket.
+    pub is_double: bool,
+    /// The lead was told that it stands.
+    pub acknowledged: bool,
+    /// The answers of which it was told.
+    pub answers_acknowledged: BTreeSet<QuestionId>,
+    /// The replies of which the worker was told.
+    pub replies_acknowledged: BTreeSet<ReplyId>,
+    /// The reply that was accepted while it was open.
+    pub reply: Option<ReplyId>,
+    /// How it ended first.
+    pub ended: Option<Progress>,
+    /// It was sent again, with its key.
+    pub again: bool,
+    /// It was polled.
+    pub polled: bool,
+}
+
+/// A state of the model.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct World {
+    /// The machine itself.
+    pub core: Delegation,
+    /// What the store really has: the entries that the machine asked it for, as far as they are stored.
+    pub store: Tables,
+    /// What each ticket has met.
+    pub fates: Vec<Fate>,
+    /// How often the answer to a question was given to the worker, where it was.
+    pub given: BTreeMap<QuestionId, u8>,
+    /// The replies that were accepted and are not lost with a crash, each with who said it, and to which ticket.
+    pub replies: BTreeMap<ReplyId, (WorkerId, Option<TicketId>)>,
+    /// The replies to no ticket of which their workers were told.
+    pub strays_acknowledged: BTreeSet<ReplyId>,
+    /// What must never happen and that no later state would show.
+    pub breaches: BTreeSet<&'static str>,
+    /// How often the daemon has died.
+    pub crashes: usize,
+}
+
+impl World {
+    /// A world in which the workers live and nothing else has happened.
+    pub(super) fn new(limits: Limits, tickets: usize, workers: usize) -> Self {
+        let mut world = Self {
+            core: Delegation::new(limits),
+            store: Tables::default(),
+            fates: vec![Fate::default(); tickets],
+            given: BTreeMap::new(),
+            replies: BTreeMap::new(),
+            strays_acknowledged: BTreeSet::new(),
+            breaches: BTreeSet::new(),
+            crashes: 0,
+        };
+        for _ in 0..workers {
+            for step in [Step::Spawned { lead: LeadId(1) }, Step::Persisted { entries: 1 }] {
+                world.take(&Move { step, message: 0 }).expect("a new machine takes workers");
+            }
+        }
+        world
+    }
+
+    /// Lets the machine take the step, and remembers what that means.
+    ///
+    /// # Errors
+    ///
+    /// [`Refused`] where the machine refuses the step; nothing has changed then.
+    pub fn take(&mut self, action: &Move<Step>) -> Result<Vec<Effect>, Refused> {
+        if action.step == Step::Restarted {
+            return Ok(self.crash());
+        }
+        let written: Vec<Record> = match action.step {
+            Step::Persisted { entries } => self.core.unstored().take(entries).flatten().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let was_open = match &action.step {
+            Step::Replied { ticket: Some(ticket), .. } => {
+                self.core.decided().tickets.get(ticket).is_some_and(Ticket::is_open)
+            }
+            Step::Replied { worker, ticket: None } => {
+                self.core.turn(*worker).is_some_and(|turn| self.core.decided().tickets[&turn].is_open())
+            }
+            _ => false,
+        };
+        let effects = self.core.apply(action.step.clone())?;
+        written.into_iter().for_each(|record| self.store.put(record));
+        self.observe(action, &effects, was_open);
+        Ok(effects)
+    }
+
+    fn observe(&mut self, action: &Move<Step>, effects: &[Effect], was_open: bool) {
+        for effect in effects {
+            match effect {
+                Effect::Accept(receipt) => self.accepted(action, *receipt, was_open),
+                Effect::Acknowledge(receipt) => self.acknowledged(*receipt),
+                Effect::Answer(question) | Effect::Deliver { prompt: Prompt::Answer(question), .. } => {
+                    // More than once is more than once: a mutant must not make the graph grow without end.
+                    let times = self.given.entry(*question).or_default();
+                    *times = (*times + 1).min(2);
+                }
+                _ => {}
+            }
+        }
+        if let (Step::Polled { .. }, Some(fate)) = (&action.step, self.fates.get_mut(action.message)) {
+            fate.polled = true;
+        }
+        for fate in &mut self.fates {
+            let row = fate.id.and_then(|id| self.core.decided().tickets.get(&id));
+            if let (None, Some(row)) = (fate.ended, row.filter(|row| !row.is_open())) {
+                fate.ended = Some(row.progress);
+            }
+        }
+    }
+
+    fn accepted(&mut self, action: &Move<Step>, receipt: Receipt, was_open: bool) {
+        match (&action.step, receipt) {
+            (Step::Sent { .. }, Receipt::Ticket(id)) => {
+                let fate = &mut self.fates[action.message];
+                match fate.id {
+                    None => fate.id = Some(id),
+                    Some(first) => {
+                        fate.again = true;
+                        fate.is_double |= first != id;
+                    }
+                }
+            }
+            (Step::Replied { worker, ticket }, Receipt::Reply(reply)) => {
+                self.replies.insert(reply, (*worker, *ticket));
+                match ticket {
+                    Some(_) if was_open => {
+                        self.fates[action.message].reply.get_or_insert(reply);
+                    }
+                    None if was_open => {
+                        self.breaches.insert("stray");
+                    }
+                    _ => {}
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn acknowledged(&mut self, receipt: Receipt) {
+        match receipt {
+            Receipt::Ticket(id) => {
+                if let Some(ticket) = self.number(id) {
+                    self.fates[ticket].acknowledged = true;
+                }
+            }
+            Receipt::Answer(question) => {
+                if let Some(ticket) = self.core.ticket_of(question).and_then(|id| self.number(id)) {
+                    self.fates[ticket].answers_acknowledged.insert(question);
+                }
+            }
+            Receipt::Reply(reply) => match self.replies.get(&reply) {
+                Some((_, Some(id))) => {
+                    if let Some(ticket) = self.number(*id) {
+                        self.fates[ticket].replies_acknowledged.insert(reply);
+                    }
+                }
+                Some((_, None)) => {
+                    self.strays_acknowledged.insert(reply);
+                }
+                None => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// The daemon dies and begins again with what the store has. Whatever nobody was told of is lost.
+    fn crash(&mut self) -> Vec<Effect> {
+        self.crashes += 1;
+        self.core = Delegation::restore(*self.core.limits(), self.store.clone());
+        let effects = self.core.apply(Step::Restarted).expect("a restored machine restarts");
+        let store = &self.store;
+        let is_told = |reply: &ReplyId| self.fates.iter().any(|fate| fate.replies_acknowledged.contains(reply));
+        self.replies
+            .retain(|reply, _| places(store, *reply) > 0 || is_told(reply) || self.strays_acknowledged.contains(reply));
+        self.given.retain(|question, _| store.tickets.values().any(|row| row.questions.contains_key(question)));
+        for fate in &mut self.fates {
+            let row = fate.id.and_then(|id| store.tickets.get(&id));
+            if row.is_none() && !fate.acknowledged {
+                fate.id = None;
+            }
+            fate.reply = fate.reply.filter(|reply| self.replies.contains_key(reply));
+            fate.ended = row.filter(|row| !row.is_open()).map(|row| row.progress);
+        }
+        let restarted = Move { step: Step::Restarted, message: 0 };
+        self.observe(&restarted, &effects, false);
+        effects
+    }
+
+    /// The number of a ticket, from 0.
+    #[must_use]
+    pub fn number(&self, id: TicketId) -> Option<usize> {
+        self.fates.iter().position(|fate| fate.id == Some(id))
+    }
+
+    /// The row of a ticket as it was decided.
+    #[must_use]
+    pub fn row(&self, ticket: usize) -> Option<&Ticket> {
+        self.core.decided().tickets.get(&self.fates[ticket].id?)
+    }
+
+    /// The row of a ticket in the store.
+    #[must_use]
+    pub fn stored(&self, ticket: usize) -> Option<&Ticket> {
+        self.store.tickets.get(&self.fates[ticket].id?)
+    }
+
+    pub(super) fn asked(&self, ticket: usize) -> usize {
+        self.row(ticket).map_or(0, |row| row.questions.len())
+    }
+
+    /// How many replies to a ticket were accepted.
+    pub(super) fn said(&self, ticket: usize) -> usize {
+        let id = self.fates[ticket].id;
+        self.replies.values().filter(|(_, named)| named.is_some() && *named == id).count()
+    }
+
+    pub(super) fn inboxed(&self, worker: WorkerId) -> usize {
+        inboxed(self.core.decided(), worker)
+    }
+
+    pub(super) fn strays_acknowledged(&self, worker: WorkerId) -> usize {
+        let is_of = |reply: &&ReplyId| self.replies.get(reply).is_some_and(|(by, _)| *by == worker);
+        self.strays_acknowledged.iter().filter(is_of).count()
+    }
+
+    pub(super) fn is_stopping(&self, worker: WorkerId) -> bool {
+        self.core.decided().workers.get(&worker).is_some_and(|row| row.life == Life::Stopping)
+    }
+}
+
+/// In how many places a reply is.
+pub(super) fn places(tables: &Tables, reply: ReplyId) -> usize {
+    let of_tickets = tables.tickets.values().map(|row| {
+        usize::from(row.reply() == Some(reply)) + row.late_replies.iter().filter(|late| **late == reply).count()
+    });
+    let of_inboxes = tables.inboxes.values().filter(|inbox| inbox.replies.contains_key(&reply)).count();
+    of_tickets.sum::<usize>() + of_inboxes
+}
+
+pub(super) fn inboxed(tables: &Tables, worker: WorkerId) -> usize {
+    tables.inboxes.values().flat_map(|inbox| inbox.replies.values()).filter(|by| **by == worker).count()
+}
+
+/// How far a ticket has come, in the words of the specification.
+pub(super) fn word(row: &Ticket) -> &'static str {
+    match row.progress {
+        Progress::Queued => "queued",
+        Progress::Working => "working",
+        Progress::Ended(Ending::Replied(_)) => "replied",
+        Progress::Ended(Ending::LastMessage) => "message",
+        Progress::Ended(Ending::Stopped | Ending::Cancelled | Ending::Replaced) => "cancelled",
+        Progress::Ended(_) => "failed",
+    }
+}
+
+pub(super) fn life(worker: &lastword_core::delegation::Worker) -> &'static str {
+    match worker.life {
+        Life::Alive => "alive",
+        Life::Stopping => "stopping",
+        Life::Gone => "gone",
+    }
+}
