@@ -9,7 +9,7 @@ use std::{
 use proptest::{prelude::*, test_runner::TestRunner};
 use serde_json::json;
 
-use crate::scene::{END_TURN, Scene, prompt, update};
+use crate::scene::{CANCELLED, END_TURN, Scene, cancel, prompt, update};
 
 /// JSON as it may stand on a line: unknown fields, numbers in every form, texts with escapes, white space.
 fn any_json() -> impl Strategy<Value = String> {
@@ -167,4 +167,23 @@ fn an_agent_that_reads_nothing_while_what_it_says_is_not_taken_does_not_stop_the
     drop(writer.join().unwrap().unwrap());
     assert!(output.next().is_none());
     assert!(guard.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn what_comes_in_one_write_with_a_prompt_a_cancel_or_an_answer_keeps_its_place() {
+    let mut scene = Scene::start().await;
+    let note = |method: &str| format!(r#"{{"method":"{method}"}}"#);
+    scene.client.says(&[prompt(1, "s"), note("_after_the_prompt"), cancel("s"), note("_after_the_cancel")]).await;
+    let turn = scene.agent.hears_call("session/prompt").await;
+    for method in ["_after_the_prompt", "session/cancel", "_after_the_cancel"] {
+        scene.agent.hears_call(method).await;
+    }
+    let answer = format!(r#"{{"id":{},"result":{CANCELLED}}}"#, turn.id());
+    scene.agent.says(&[answer, r#"{"id":7,"method":"_after_the_answer"}"#.to_owned()]).await;
+    assert_eq!(scene.client.hears().await.id(), "1");
+    let asked = scene.client.hears_call("_after_the_answer").await;
+    scene.client.answers(asked.id(), "null").await;
+    // It may have been told to cancel once more before it answered.
+    while scene.agent.hears().await.method.is_some() {}
+    assert!(scene.end().await.0.success());
 }
