@@ -15,6 +15,8 @@
 mod agent;
 mod client;
 mod connect;
+#[cfg(all(unix, feature = "delegation"))]
+pub mod delegation;
 mod error;
 #[cfg(feature = "check")]
 pub mod gate;

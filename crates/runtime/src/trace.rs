@@ -58,7 +58,7 @@ impl Record {
 }
 
 /// Steps and effects hold strings and numbers only, which always have a form in JSON.
-fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
