@@ -571,7 +571,7 @@ fn deadline(wait: Duration) -> Instant {
 async fn first<F: Future + Unpin>(futures: &mut [F]) -> F::Output {
     std::future::poll_fn(|context| {
         let ready =
-            futures.iter_mut().map(|future| std::pin::Pin::new(future).poll(context)).find(|poll| poll.is_ready());
+            futures.iter_mut().map(|future| std::pin::Pin::new(future).poll(context)).find(std::task::Poll::is_ready);
         ready.unwrap_or(std::task::Poll::Pending)
     })
     .await

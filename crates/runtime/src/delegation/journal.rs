@@ -19,7 +19,7 @@ use std::{
 };
 
 use lastword_core::delegation::{LeadId, QuestionId, Record, ReplyId, Tables, TicketId, WorkerId};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, Transaction, params};
 
 use super::error::{JournalError, OpenError};
 
@@ -275,56 +275,52 @@ fn check(path: &Path) -> Result<Tables, OpenError> {
         return Err(damaged(found.replace('\n', " ")));
     }
     let mut tables = Tables::default();
-    let mut put = |record| tables.put(record);
-    rows(&connection, "SELECT id, row FROM worker", |id, row| {
-        Ok(put(Record::Worker(WorkerId(id), parse(&row.get(1)?)?)))
-    })
-    .map_err(|(id, error)| named(path, "worker", id, error, &sql_error))?;
-    rows(&connection, "SELECT id, row FROM ticket", |id, row| {
-        Ok(put(Record::Ticket(TicketId(id), parse(&row.get(1)?)?)))
-    })
-    .map_err(|(id, error)| named(path, "ticket", id, error, &sql_error))?;
-    rows(&connection, "SELECT reply, lead, worker FROM inbox", |id, row| {
-        Ok(put(Record::Inbox(LeadId(unsql(row.get(1)?)), ReplyId(id), WorkerId(unsql(row.get(2)?)))))
-    })
-    .map_err(|(id, error)| named(path, "inbox", id, error, &sql_error))?;
-    rows(&connection, "SELECT lead, reply FROM inbox_read", |id, row| {
-        Ok(put(Record::InboxRead(LeadId(id), ReplyId(unsql(row.get(1)?)))))
-    })
-    .map_err(|(id, error)| named(path, "inbox_read", id, error, &sql_error))?;
+    for Source { table, select, record } in SOURCES {
+        let mut statement = connection.prepare(select).map_err(sql_error)?;
+        let mut rows = statement.query([]).map_err(sql_error)?;
+        while let Some(row) = rows.next().map_err(sql_error)? {
+            let id = row.get(0).map(unsql).map_err(sql_error)?;
+            let record = record(id, row).map_err(|error| damaged(format!("table {table}, row {id}: {error}")))?;
+            tables.put(record);
+        }
+    }
     Ok(tables)
 }
 
-/// Reads every row of a statement whose first column is an id. An error comes with the id of its row.
-fn rows(
-    connection: &Connection,
-    select: &str,
-    mut each: impl FnMut(u64, &rusqlite::Row<'_>) -> rusqlite::Result<()>,
-) -> Result<(), (Option<u64>, rusqlite::Error)> {
-    let mut statement = connection.prepare(select).map_err(|error| (None, error))?;
-    let mut rows = statement.query([]).map_err(|error| (None, error))?;
-    while let Some(row) = rows.next().map_err(|error| (None, error))? {
-        let id = row.get(0).map(unsql).map_err(|error| (None, error))?;
-        each(id, row).map_err(|error| (Some(id), error))?;
-    }
-    Ok(())
+/// Where the rows are. The first column is their id.
+struct Source {
+    table: &'static str,
+    select: &'static str,
+    record: fn(u64, &Row<'_>) -> rusqlite::Result<Record>,
 }
 
-fn named(
-    path: &Path,
-    table: &str,
-    id: Option<u64>,
-    error: rusqlite::Error,
-    otherwise: &impl Fn(rusqlite::Error) -> OpenError,
-) -> OpenError {
-    match id {
-        Some(id) => OpenError::Damaged { file: path.to_owned(), what: format!("table {table}, row {id}: {error}") },
-        None => otherwise(error),
-    }
-}
+const SOURCES: &[Source] = &[
+    Source {
+        table: "worker",
+        select: "SELECT id, row FROM worker",
+        record: |id, row| Ok(Record::Worker(WorkerId(id), parse(row)?)),
+    },
+    Source {
+        table: "ticket",
+        select: "SELECT id, row FROM ticket",
+        record: |id, row| Ok(Record::Ticket(TicketId(id), parse(row)?)),
+    },
+    Source {
+        table: "inbox",
+        select: "SELECT reply, lead, worker FROM inbox",
+        record: |reply, row| {
+            Ok(Record::Inbox(LeadId(unsql(row.get(1)?)), ReplyId(reply), WorkerId(unsql(row.get(2)?))))
+        },
+    },
+    Source {
+        table: "inbox_read",
+        select: "SELECT lead, reply FROM inbox_read",
+        record: |lead, row| Ok(Record::InboxRead(LeadId(lead), ReplyId(unsql(row.get(1)?)))),
+    },
+];
 
-fn parse<T: serde::de::DeserializeOwned>(row: &String) -> rusqlite::Result<T> {
-    serde_json::from_str(row)
+fn parse<T: serde::de::DeserializeOwned>(row: &Row<'_>) -> rusqlite::Result<T> {
+    serde_json::from_str(&row.get::<_, String>(1)?)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, error.into()))
 }
 

@@ -1,0 +1,3 @@
+//! x
+pub(crate) const ARGUMENT: &str = "--as-agent";
+pub(crate) fn main() {}
