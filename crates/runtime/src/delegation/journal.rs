@@ -11,7 +11,7 @@
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, Read as _, Write as _},
-    os::unix::fs::OpenOptionsExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::OpenOptionsExt as _},
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
     thread,
@@ -226,6 +226,24 @@ fn connect_reader(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// For a look at a file that may be none of ours: without so much as a new file beside it. A write-ahead log is a part of
+/// the journal, and to read that, SQLite needs its index of it; where there is none, nothing is needed.
+fn connect_inspector(path: &Path) -> rusqlite::Result<Connection> {
+    if fs::metadata(beside(path, "-wal")).is_ok_and(|log| log.len() > 0) {
+        return connect_reader(path);
+    }
+    let mut uri = String::from("file:");
+    for byte in path.as_os_str().as_bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'.' | b'-' | b'_' => uri.push(char::from(*byte)),
+            other => uri.push_str(&format!("%{other:02X}")),
+        }
+    }
+    uri.push_str("?immutable=1");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+    Connection::open_with_flags(uri, flags)
+}
+
 /// Makes an empty journal beside its place, and moves it there once it is whole and on the disk.
 fn make(path: &Path) -> Result<(), OpenError> {
     let io_error = |source| OpenError::Io { file: path.to_owned(), source };
@@ -269,7 +287,7 @@ fn check(path: &Path) -> Result<Tables, OpenError> {
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => damaged(error.to_string()),
         _ => OpenError::Sqlite { file: path.to_owned(), source: error },
     };
-    let connection = connect_reader(path).map_err(sql_error)?;
+    let connection = connect_inspector(path).map_err(sql_error)?;
     let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(sql_error)?;
     if found != "ok" {
         return Err(damaged(found.replace('\n', " ")));
