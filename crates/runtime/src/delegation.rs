@@ -405,7 +405,13 @@ impl Handle {
             let done = self.shell.apply(&mut state, Step::Asked { worker, ticket }, with)?;
             let Some((Receipt::Question(question), _)) = &done.receipt else { unreachable!("a question was asked") };
             let question = *question;
-            let answered = Some(Shell::await_answer(&mut state, question));
+            let answered = if wait.is_zero() {
+                // It never waits, so that an answer that is quick does not find it by chance.
+                self.shell.apply(&mut state, Step::AskWindowClosed { question }, With::default())?;
+                None
+            } else {
+                Some(Shell::await_answer(&mut state, question))
+            };
             (done, Asking { shell: &self.shell, question, answered })
         };
         self.stored(done).await?;

@@ -11,7 +11,9 @@
 //! heard QUESTION              a worker got an answer
 //! replied LEAD TICKET TEXT    a reply was acknowledged; ticket 0 is none
 //! ended LEAD TICKET STATE     a lead saw that a ticket had ended
+//! reading LEAD                a lead is about to say that it has read its inbox
 //! read LEAD REPLY             a lead has read its inbox so far
+//! failed WHY                  the journal failed, and the daemon ends
 //! broken WHAT                 something is wrong
 //! ```
 
@@ -75,17 +77,26 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) {
                 ));
             }
         }
-        std::future::pending::<()>().await;
+        say(format_args!("failed {}", service.failed().await));
     });
+}
+
+/// What was done. Where the journal failed, the daemon is about to end.
+async fn lives<T>(done: Result<T, Error>) -> T {
+    match done {
+        Ok(done) => done,
+        Err(Error::Journal(_)) => std::future::pending().await,
+        Err(error) => panic!("the service lives: {error}"),
+    }
 }
 
 /// Those that live, and as many more as are missing.
 async fn workers(fleet: &Handle, lead: LeadId) -> Vec<WorkerId> {
-    let seen = fleet.list(lead).await.expect("the service lives");
+    let seen = lives(fleet.list(lead).await).await;
     let mut alive: Vec<_> =
         seen.iter().filter(|seen| seen.death.is_none()).map(|seen| seen.worker).take(WORKERS_OF_A_LEAD).collect();
     while alive.len() < WORKERS_OF_A_LEAD {
-        alive.push(fleet.spawn(lead, "any", "any").await.expect("a worker"));
+        alive.push(lives(fleet.spawn(lead, "any", "any").await).await);
     }
     alive
 }
@@ -98,16 +109,13 @@ async fn send(fleet: Handle, lead: LeadId, workers: Vec<WorkerId>, name: String,
         work.key = Some(key.as_str().into());
         work.wait = random.ms(10);
         work.replace = random.below(20) == 0;
-        let seen = match fleet.send(lead, work.clone()).await {
-            Ok(seen) => seen,
-            Err(error) => return say(format_args!("broken send: {error}")),
-        };
+        let seen = lives(fleet.send(lead, work.clone()).await).await;
         say(format_args!("ticket {} {key} {}", lead.0, seen.ticket.0));
         if seen.state.is_terminal() {
             say(format_args!("ended {} {} {}", lead.0, seen.ticket.0, seen.state.as_str()));
         }
         if random.below(4) == 0 {
-            let again = fleet.send(lead, work).await.expect("the same");
+            let again = lives(fleet.send(lead, work).await).await;
             if again.ticket != seen.ticket {
                 say(format_args!("broken key {key}: {:?} and {:?}", seen.ticket, again.ticket));
             }
@@ -118,13 +126,13 @@ async fn send(fleet: Handle, lead: LeadId, workers: Vec<WorkerId>, name: String,
 /// Answers every question that is to be seen.
 async fn answer(fleet: Handle, lead: LeadId) {
     loop {
-        let seen = fleet.poll_all(lead, Duration::from_millis(5)).await.expect("the service lives");
+        let seen = lives(fleet.poll_all(lead, Duration::from_millis(5)).await).await;
         for question in seen.tickets.iter().flat_map(|seen| &seen.questions) {
             match fleet.answer(lead, question.id, format!("answer to {}", question.id.0), Duration::ZERO).await {
                 Ok(_) => say(format_args!("answered {}", question.id.0)),
                 // It has ended, or was answered, since it was seen.
                 Err(Error::Refused(_)) => {}
-                Err(error) => return say(format_args!("broken answer: {error}")),
+                failed => drop(lives(failed).await),
             }
         }
         tokio::task::yield_now().await;
@@ -138,7 +146,10 @@ async fn read(fleet: Handle, lead: LeadId) {
     }
     let mut through = None;
     loop {
-        let letters = fleet.inbox(lead, through).await.expect("the service lives");
+        if through.is_some() {
+            say(format_args!("reading {}", lead.0));
+        }
+        let letters = lives(fleet.inbox(lead, through).await).await;
         if let Some(through) = through {
             say(format_args!("read {} {}", lead.0, through.0));
         }
@@ -198,7 +209,7 @@ async fn work(fleet: &Handle, seat: &Seat, lead: u64, assignment: &Assignment, n
             }
             // It was cancelled meanwhile.
             Err(Error::Refused(_)) => {}
-            Err(error) => return say(format_args!("broken ask: {error}")),
+            failed => drop(lives(failed).await),
         }
     }
     for reply in 0..random.below(3) {
@@ -221,6 +232,6 @@ async fn replies(fleet: &Handle, worker: WorkerId, lead: u64, ticket: Option<Tic
         }
         // It is at an open ticket, and says no ticket.
         Err(Error::Refused(_)) => {}
-        Err(error) => say(format_args!("broken reply: {error}")),
+        failed => drop(lives(failed).await),
     }
 }
