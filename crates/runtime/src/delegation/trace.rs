@@ -1,7 +1,13 @@
 //! Traces of the ticket service: as those of a connection, one event a step, under the lock.
 //!
-//! The target is [`TARGET`]. The first line of a service says its limits and what was stored when it began; each further
-//! line is a step with its effects and the digest of the state after it.
+//! The target is [`TARGET`], and [`crate::trace::layer`] writes these events too. The first line of a service says its limits
+//! and the rows that were stored when it began; each further line is a step with its effects and the digest of the state
+//! after it:
+//!
+//! ```json
+//! {"service":1,"limits":{"workers_max":256,...},"stored":[{"Worker":[1,{"lead":1,"life":"Alive"}]}]}
+//! {"service":1,"step":"Restarted","effects":[{"Launch":1}],"digest":"77b3..."}
+//! ```
 
 use lastword_core::delegation::{Delegation, Effects, Limits, Record as Row, Step, Tables};
 use tracing::Level;

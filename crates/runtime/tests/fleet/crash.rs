@@ -50,7 +50,7 @@ fn nothing_acknowledged_is_missing_and_nothing_is_given_twice_when_a_daemon_is_k
         let mut said = Said::default();
         for crash in first..crashes.min(first + CRASHES_OF_A_JOURNAL) {
             let life = Duration::from_millis(random.below(LIFE_MS_MAX));
-            let lines = killed_after(life, &journal, (seed << 16) + crash);
+            let lines = killed_after(life, &journal, (seed << 16) + crash, None);
             acknowledged += lines.len();
             for line in lines {
                 said.take(&line).unwrap_or_else(|wrong| panic!("LASTWORD_SEED={seed}, crash {crash}: {wrong}: {line}"));
@@ -91,11 +91,12 @@ fn nothing_is_acknowledged_that_a_full_disk_has_no_room_for() {
 }
 
 /// What a daemon says before it is killed.
-fn killed_after(life: Duration, journal: &Path, seed: u64) -> Vec<String> {
+pub(crate) fn killed_after(life: Duration, journal: &Path, seed: u64, trace: Option<&Path>) -> Vec<String> {
     let mut daemon = Command::new(env::current_exe().expect("this program"))
         .arg(daemon::ARGUMENT)
         .arg(journal)
         .arg(seed.to_string())
+        .args(trace)
         .stdout(Stdio::piped())
         .spawn()
         .expect("a daemon");

@@ -1,6 +1,7 @@
 //! A daemon under load, which says each thing that was acknowledged to it, in one write, before it goes on.
 //!
-//! What it says, a line each:
+//! Its arguments are the journal, a seed, and the file for a trace of its steps, if there is to be one. What it says, a line
+//! each:
 //!
 //! ```text
 //! open
@@ -17,11 +18,12 @@
 //! broken WHAT                 something is wrong
 //! ```
 
-use std::{io::Write as _, path::Path, sync::Arc, time::Duration};
+use std::{fs::File, io::Write as _, path::Path, sync::Arc, time::Duration};
 
 use lastword::delegation::{
     Assignment, Config, Error, Handle, Launch, LeadId, Life, Placed, Seat, Service, TicketId, TurnEnd, Work, WorkerId,
 };
+use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 pub(crate) const ARGUMENT: &str = "--as-daemon";
 
@@ -57,6 +59,10 @@ pub(crate) fn say(line: std::fmt::Arguments<'_>) {
 pub(crate) fn main(mut args: impl Iterator<Item = String>) {
     let journal = args.next().expect("a journal");
     let seed = args.next().and_then(|seed| seed.parse().ok()).expect("a seed");
+    if let Some(trace) = args.next() {
+        let trace = File::options().append(true).create(true).open(trace).expect("a trace");
+        tracing_subscriber::registry().with(lastword::trace::layer(trace)).init();
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(async {
         let service = Service::open(Path::new(&journal), Config::new(Arc::new(Workers { seed }))).expect("it opens");

@@ -5,6 +5,7 @@
 mod agent;
 mod crash;
 mod daemon;
+mod trace;
 mod workers;
 
 use std::{env, process::ExitCode};
@@ -17,7 +18,7 @@ fn main() -> ExitCode {
         Some(agent::ARGUMENT) => agent::main(),
         Some(daemon::ARGUMENT) => daemon::main(args),
         _ => {
-            let trials = crash::trials().into_iter().chain(workers::trials()).collect();
+            let trials = crash::trials().into_iter().chain(trace::trials()).chain(workers::trials()).collect();
             return libtest_mimic::run(&Arguments::from_args(), trials).exit_code();
         }
     }
