@@ -83,11 +83,7 @@ async fn a_reply_that_races_the_end_of_the_window_is_never_lost() {
         );
         ada.seat.ended(task.ticket, TurnEnd::Ended, "over".to_owned());
         let seen = waiting.await.unwrap();
-        if seen.timed_out {
-            too_late += 1
-        } else {
-            in_time += 1
-        }
+        *(if seen.timed_out { &mut too_late } else { &mut in_time }) += 1;
         // Where the window was over first, the call may still show what came meanwhile.
         if !seen.timed_out {
             assert_eq!(seen.reply, Some(format!("reply {round}")));
