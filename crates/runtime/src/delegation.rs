@@ -40,6 +40,8 @@ use tokio::{
 
 mod acp;
 mod error;
+#[cfg(feature = "check")]
+mod gate;
 mod journal;
 mod shell;
 pub mod trace;
@@ -48,6 +50,8 @@ mod worker;
 
 pub use acp::{AcpWorkers, Permissions, Tools, WorkerKind};
 pub use error::{Error, JournalError, OpenError};
+#[cfg(feature = "check")]
+pub use gate::Commits;
 pub use journal::Holder;
 pub use view::{Heard, Letter, Placed, Profile, Question, Seen, SeenAll, SeenWorker};
 pub use worker::{Asked, Assignment, Launch, Life, Seat};
@@ -73,13 +77,22 @@ pub struct Config {
     pub text_bytes_max: usize,
     /// How many tickets or workers one call shows: 100, which a model can still make sense of.
     pub shown_max: usize,
+    #[cfg(feature = "check")]
+    permits: gate::Permits,
 }
 
 impl Config {
     /// The defaults.
     #[must_use]
     pub fn new(launch: Arc<dyn Launch>) -> Self {
-        Self { launch, limits: Limits::default(), text_bytes_max: 1 << 20, shown_max: 100 }
+        Self {
+            launch,
+            limits: Limits::default(),
+            text_bytes_max: 1 << 20,
+            shown_max: 100,
+            #[cfg(feature = "check")]
+            permits: gate::Permits::default(),
+        }
     }
 }
 

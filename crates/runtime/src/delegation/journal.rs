@@ -149,13 +149,22 @@ impl Writer {
     pub(super) fn start(
         self,
         mut committed: impl FnMut(Result<usize, JournalError>) + Send + 'static,
+        #[cfg(feature = "check")] permits: Option<mpsc::Receiver<usize>>,
     ) -> io::Result<(mpsc::Sender<Entry>, thread::JoinHandle<()>)> {
         let (sender, entries) = mpsc::channel::<Entry>();
         let mut writer = self;
         let thread = thread::Builder::new().name("lastword-journal".to_owned()).spawn(move || {
-            while let Ok(first) = entries.recv() {
-                let more = entries.try_iter().take(BATCH_ENTRIES_MAX - 1);
-                let batch: Vec<Entry> = std::iter::once(first).chain(more).collect();
+            loop {
+                #[cfg(feature = "check")]
+                let batch = match &permits {
+                    Some(permits) => permitted(permits, &entries),
+                    None => ready(&entries),
+                };
+                #[cfg(not(feature = "check"))]
+                let batch = ready(&entries);
+                if batch.is_empty() {
+                    return;
+                }
                 match writer.commit(&batch) {
                     Ok(()) => committed(Ok(batch.len())),
                     // What could not be stored once is not tried again: nobody knows what the disk has of it.
@@ -180,6 +189,19 @@ impl Writer {
         }
         transaction.commit()
     }
+}
+
+/// Waits for an entry, and takes what else is there. Nothing once every sender is gone.
+fn ready(entries: &mpsc::Receiver<Entry>) -> Vec<Entry> {
+    let Ok(first) = entries.recv() else { return Vec::new() };
+    let more = entries.try_iter().take(BATCH_ENTRIES_MAX - 1);
+    std::iter::once(first).chain(more).collect()
+}
+
+/// As many entries as a checker lets pass.
+#[cfg(feature = "check")]
+fn permitted(permits: &mpsc::Receiver<usize>, entries: &mpsc::Receiver<Entry>) -> Vec<Entry> {
+    permits.recv().map_or_else(|_| Vec::new(), |count| entries.iter().take(count).collect())
 }
 
 fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {

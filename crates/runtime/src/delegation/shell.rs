@@ -59,6 +59,9 @@ pub(super) struct Shell {
     state: Mutex<State>,
     /// Fires when the service closes or its journal fails.
     pub(super) over: CancellationToken,
+    /// A step was applied. Only a checker waits for it.
+    #[cfg(feature = "check")]
+    pub(super) stepped: tokio::sync::Notify,
 }
 
 pub(super) struct State {
@@ -113,12 +116,26 @@ impl Shell {
             failed: None,
         };
         let runtime = tokio::runtime::Handle::current();
-        let shell = Self { number, config, runtime, reader, state: Mutex::new(state), over: CancellationToken::new() };
-        let shell = Arc::new(shell);
+        #[cfg(feature = "check")]
+        let permits = config.take_permits();
+        let shell = Arc::new(Self {
+            number,
+            config,
+            runtime,
+            reader,
+            state: Mutex::new(state),
+            over: CancellationToken::new(),
+            #[cfg(feature = "check")]
+            stepped: tokio::sync::Notify::new(),
+        });
         let weak = Arc::downgrade(&shell);
         let file = writer.file().to_owned();
         let (sender, thread) = writer
-            .start(move |committed| stored(&weak, committed))
+            .start(
+                move |committed| stored(&weak, committed),
+                #[cfg(feature = "check")]
+                permits,
+            )
             .map_err(|source: io::Error| OpenError::Io { file, source })?;
         let mut state = shell.lock();
         (state.journal, state.thread) = (Some(sender), Some(thread));
@@ -173,6 +190,8 @@ impl Shell {
         // A call whose ticket has ended, or whose worker has left the turn, waits in vain.
         let State { core, asking, .. } = state;
         asking.retain(|question, _| core.waits(*question) == Some(true));
+        #[cfg(feature = "check")]
+        self.stepped.notify_waiters();
         Ok(done)
     }
 
