@@ -28,9 +28,8 @@
 
 use std::{path::Path, sync::Arc, time::Duration};
 
-pub use lastword_core::delegation::{LeadId, RequestKey};
 pub use lastword_core::delegation::{
-    Life as WorkerLife, Limits, QuestionId, ReplyId, State, TicketId, TurnEnd, WorkerId,
+    LeadId, Life as WorkerLife, Limits, QuestionId, ReplyId, RequestKey, State, TicketId, TurnEnd, WorkerId,
 };
 use lastword_core::delegation::{Receipt, Refused, Step, WatchId};
 use tokio::{
