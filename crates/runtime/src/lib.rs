@@ -10,11 +10,16 @@
 //! These promises are kept by `lastword-core`, a pure state machine that decides about a message when it arrives, and which
 //! is checked state by state; this crate is the shell around it.
 //!
+//! With the feature `delegation`, the module of that name is a ticket service: a lead delegates to agents, and every reply
+//! reaches its ticket, through time-outs, crashes and restarts.
+//!
 //! Read [`serve_agent`] or [`connect`] first: there are an agent and a client of twenty lines. [`Options`] lists every bound.
 
 mod agent;
 mod client;
 mod connect;
+#[cfg(all(unix, feature = "delegation"))]
+pub mod delegation;
 mod error;
 #[cfg(feature = "check")]
 pub mod gate;

@@ -58,7 +58,7 @@ impl Record {
 }
 
 /// Steps and effects hold strings and numbers only, which always have a form in JSON.
-fn json(value: &impl serde::Serialize) -> String {
+pub(crate) fn json(value: &impl serde::Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
@@ -74,7 +74,16 @@ pub fn layer<S>(writer: impl Write + Send + 'static) -> impl Layer<S>
 where
     S: Subscriber + for<'lookup> LookupSpan<'lookup>,
 {
-    Lines { writer: Mutex::new(writer) }.with_filter(filter::filter_fn(|event| event.target() == TARGET))
+    Lines { writer: Mutex::new(writer) }.with_filter(filter::filter_fn(|event| is_step(event.target())))
+}
+
+/// Whether the events are steps, of a connection or of the ticket service.
+fn is_step(target: &str) -> bool {
+    #[cfg(all(unix, feature = "delegation"))]
+    if target == crate::delegation::trace::TARGET {
+        return true;
+    }
+    target == TARGET
 }
 
 struct Lines<W> {

@@ -1,0 +1,58 @@
+//! Traces of the ticket service: as those of a connection, one event a step, under the lock.
+//!
+//! The target is [`TARGET`], and [`crate::trace::layer`] writes these events too. The first line of a service says its limits
+//! and the rows that were stored when it began; each further line is a step with its effects and the digest of the state
+//! after it:
+//!
+//! ```json
+//! {"service":1,"limits":{"workers_max":256,...},"stored":[{"Worker":[1,{"lead":1,"life":"Alive"}]}]}
+//! {"service":1,"step":"Restarted","effects":[{"Launch":1}],"digest":"77b3..."}
+//! ```
+
+use lastword_core::delegation::{Delegation, Effects, Limits, Record as Row, Step, Tables};
+use tracing::Level;
+
+use crate::trace::json;
+
+/// The target of the events.
+pub const TARGET: &str = "lastword::delegation";
+
+pub(super) fn opened(service: u64, limits: &Limits, stored: &Tables) {
+    if tracing::enabled!(target: TARGET, Level::TRACE) {
+        let limits = serde_json::json!({
+            "workers_max": limits.workers_max,
+            "tickets_queued_max": limits.tickets_queued_max,
+            "tickets_max": limits.tickets_max,
+            "questions_open_max": limits.questions_open_max,
+            "watches_max": limits.watches_max,
+            "replies_kept_max": limits.replies_kept_max,
+        });
+        let (limits, stored) = (limits.to_string(), json(&rows(stored)));
+        tracing::trace!(target: TARGET, service, limits, stored);
+    }
+}
+
+fn rows(tables: &Tables) -> Vec<Row> {
+    let workers = tables.workers.iter().map(|(id, row)| Row::Worker(*id, row.clone()));
+    let tickets = tables.tickets.iter().map(|(id, row)| Row::Ticket(*id, row.clone()));
+    let inboxes = tables.inboxes.iter().flat_map(|(lead, inbox)| {
+        let replies = inbox.replies.iter().map(|(reply, worker)| Row::Inbox(*lead, *reply, *worker));
+        replies.chain(inbox.read.map(|read| Row::InboxRead(*lead, read)))
+    });
+    workers.chain(tickets).chain(inboxes).collect()
+}
+
+/// A step that is about to be applied while somebody listens.
+pub(super) struct Record {
+    step: String,
+}
+
+impl Record {
+    pub(super) fn of(step: &Step) -> Option<Self> {
+        tracing::enabled!(target: TARGET, Level::TRACE).then(|| Self { step: json(step) })
+    }
+
+    pub(super) fn emit(self, service: u64, effects: &Effects, core: &Delegation) {
+        tracing::trace!(target: TARGET, service, step = self.step, effects = json(effects), digest = core.digest());
+    }
+}
