@@ -11,7 +11,11 @@ use tracing_subscriber::{
 pub(crate) const TRACE_VARIABLE: &str = "LASTWORD_TRACE";
 
 pub(crate) fn install() -> Result<(), Box<dyn Error>> {
-    let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env()?;
+    let mut filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env()?;
+    if std::env::var_os(EnvFilter::DEFAULT_ENV).is_none() {
+        // It takes each client that stops watching for an error.
+        filter = filter.add_directive("rmcp::service=off".parse()?);
+    }
     let logs = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(false).with_filter(filter);
     let trace = match std::env::var_os(TRACE_VARIABLE) {
         Some(path) => {

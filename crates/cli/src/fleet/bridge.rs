@@ -92,7 +92,8 @@ pub(super) async fn run(config: impl FnOnce() -> Result<Config, String>) -> Resu
 /// Which request the lead no longer waits for.
 fn cancelled(message: &ClientJsonRpcMessage) -> Option<&RequestId> {
     let ClientJsonRpcMessage::Notification(notification) = message else { return None };
-    let ClientNotification::CancelledNotification(CancelledNotification { params, .. }) = &notification.notification else {
+    let ClientNotification::CancelledNotification(CancelledNotification { params, .. }) = &notification.notification
+    else {
         return None;
     };
     params.request_id.as_ref()
@@ -162,9 +163,9 @@ impl Bridge {
             ("mcp-method", text(&message["method"])),
             ("mcp-name", text(&params["name"])),
         ];
-        let headers = headers.into_iter().filter_map(|(name, value)| {
-            Some((HeaderName::from_static(name), HeaderValue::try_from(value?).ok()?))
-        });
+        let headers = headers
+            .into_iter()
+            .filter_map(|(name, value)| Some((HeaderName::from_static(name), HeaderValue::try_from(value?).ok()?)));
         headers.collect()
     }
 
@@ -190,8 +191,9 @@ async fn relay(
     id: Option<RequestId>,
     outgoing: mpsc::Sender<ServerJsonRpcMessage>,
 ) -> Option<RequestId> {
-    let is_answer =
-        |message: &ServerJsonRpcMessage| matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_));
+    let is_answer = |message: &ServerJsonRpcMessage| {
+        matches!(message, ServerJsonRpcMessage::Response(_) | ServerJsonRpcMessage::Error(_))
+    };
     let mut problem = "the daemon of the fleet ended before it answered".to_owned();
     match bridge.post(&message).await {
         Ok(StreamableHttpPostResponse::Json(message, _)) => {

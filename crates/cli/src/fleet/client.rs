@@ -8,6 +8,7 @@ use rmcp::{
     model::{CallToolRequestParams, CallToolResult, ContentBlock, JsonObject},
     transport::{StreamableHttpClientTransport, streamable_http_client::StreamableHttpClientTransportConfig},
 };
+use serde_json::Value;
 
 /// A server of tools, and who we are to it.
 #[derive(Debug, Clone)]
@@ -24,8 +25,8 @@ impl Server {
         Self { url, headers }
     }
 
-    /// Calls a tool, and gives what it says in words and as data.
-    pub(crate) async fn call(&self, tool: &'static str, arguments: JsonObject) -> Result<Said, String> {
+    /// Calls a tool, and gives what it says as data.
+    pub(crate) async fn call(&self, tool: &'static str, arguments: JsonObject) -> Result<Value, String> {
         let what = |error: &dyn std::fmt::Display| format!("{tool} at {}: {error}", self.url);
         let config =
             StreamableHttpClientTransportConfig::with_uri(self.url.clone()).custom_headers(self.headers.clone());
@@ -34,21 +35,17 @@ impl Server {
         let called = client.call_tool(CallToolRequestParams::new(tool).with_arguments(arguments)).await;
         let _ = client.cancel().await;
         let CallToolResult { content, structured_content, is_error, .. } = called.map_err(|error| what(&error))?;
-        let words = content.iter().filter_map(ContentBlock::as_text).map(|text| &*text.text).collect::<Vec<_>>();
-        let words = words.join("\n");
         if is_error == Some(true) {
-            return Err(words);
+            let words: Vec<_> = content.iter().filter_map(ContentBlock::as_text).map(|text| &*text.text).collect();
+            return Err(words.join("\n"));
         }
-        Ok(Said { data: structured_content.unwrap_or_default() })
+        Ok(structured_content.unwrap_or_default())
     }
 }
 
-/// What a tool said.
-pub(crate) struct Said {
-    pub(crate) data: serde_json::Value,
-}
-
-/// A client that goes straight to where it is sent, whatever proxy the environment names.
+/// A client that goes straight to where it is sent, whatever proxy the environment names. Each request has a connection of its
+/// own, so that one to a server that is gone fails before anything is sent, and can be made again.
 pub(crate) fn http() -> Result<reqwest::Client, String> {
-    reqwest::Client::builder().no_proxy().build().map_err(|error| format!("there is no HTTP client: {error}"))
+    let client = reqwest::Client::builder().no_proxy().pool_max_idle_per_host(0).build();
+    client.map_err(|error| format!("there is no HTTP client: {error}"))
 }

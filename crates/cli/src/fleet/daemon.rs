@@ -61,8 +61,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), Failure> {
 
     let kinds = config.offers.iter().map(|(name, offer)| (name.clone(), offer.kind.clone()));
     let minted = WorkerTools { tokens: Arc::clone(&tokens), address };
-    let mut service_config =
-        delegation::Config::new(Arc::new(AcpWorkers::new(kinds).tools(Arc::new(minted))));
+    let mut service_config = delegation::Config::new(Arc::new(AcpWorkers::new(kinds).tools(Arc::new(minted))));
     service_config.limits.workers_max = config.workers_max;
     service_config.limits.tickets_queued_max = config.tickets_queued_max;
     service_config.limits.tickets_max = config.tickets_max;
@@ -149,14 +148,11 @@ fn router(fleet: &Arc<Fleet>, tokens: &Arc<Tokens>, address: SocketAddr, body_by
 }
 
 /// Lets in whoever knows a token for this door, and says who it is.
-async fn check_token(
-    State((tokens, role)): State<(Arc<Tokens>, Role)>,
-    mut request: Request,
-    next: Next,
-) -> Response {
+async fn check_token(State((tokens, role)): State<(Arc<Tokens>, Role)>, mut request: Request, next: Next) -> Response {
     let caller = bearer(request.headers()).and_then(|token| tokens.caller(token));
     let Some(caller) = caller else {
-        let why = "this fleet wants a token: `lastword fleet token` shows it, for the header `Authorization: Bearer TOKEN`\n";
+        let why =
+            "this fleet wants a token: `lastword fleet token` shows it, for the header `Authorization: Bearer TOKEN`\n";
         return (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], why).into_response();
     };
     match (caller, role) {

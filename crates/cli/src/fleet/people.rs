@@ -21,8 +21,8 @@ const CELL_CHARS_MAX: usize = 60;
 
 pub(super) async fn status(config: &Config, as_json: bool) -> Result<(), Failure> {
     let (daemon, server) = daemon(config)?;
-    let listed = server.call("fleet_list", JsonObject::new()).await?.data;
-    let polled = server.call("fleet_poll", JsonObject::new()).await?.data;
+    let listed = server.call("fleet_list", JsonObject::new()).await?;
+    let polled = server.call("fleet_poll", JsonObject::new()).await?;
     let states = ["queued", "working", "input_required", "completed", "failed", "cancelled"];
     let of = |state: &str| rows(&polled["tickets"]).filter(|ticket| ticket["state"] == state).count();
     let counts: JsonObject = states.iter().map(|state| ((*state).to_owned(), of(state).into())).collect();
@@ -56,7 +56,7 @@ pub(super) async fn status(config: &Config, as_json: bool) -> Result<(), Failure
 pub(super) async fn log(config: &Config, ticket: Option<u64>, as_json: bool) -> Result<(), Failure> {
     let (_, server) = daemon(config)?;
     let arguments = ticket.map(|ticket| ("ticket".to_owned(), ticket.into())).into_iter().collect();
-    let polled = server.call("fleet_poll", arguments).await?.data;
+    let polled = server.call("fleet_poll", arguments).await?;
     if as_json {
         println!("{polled:#}");
         return Ok(());
@@ -65,7 +65,8 @@ pub(super) async fn log(config: &Config, ticket: Option<u64>, as_json: bool) -> 
     let show = |text: &Value| if whole { text.as_str().unwrap_or_default().to_owned() } else { cell(text) };
     let mut tickets = table(["ticket", "worker", "state", "what"]);
     for row in rows(&polled["tickets"]) {
-        let asked = rows(&row["questions"]).map(|asked| format!("question {}: {}", asked["question"], show(&asked["text"])));
+        let asked =
+            rows(&row["questions"]).map(|asked| format!("question {}: {}", asked["question"], show(&asked["text"])));
         let ended = [&row["reply"], &row["reason"]].into_iter().filter(|text| text.is_string()).map(show);
         let late = rows(&row["late_replies"]).map(|late| format!("late: {}", show(late)));
         let what: Vec<String> = asked.chain(ended).chain(late).collect();
@@ -81,7 +82,8 @@ pub(super) async fn log(config: &Config, ticket: Option<u64>, as_json: bool) -> 
 pub(super) async fn stop(config: &Config) -> Result<(), Failure> {
     let (daemon, _) = daemon(config)?;
     let Some(process) = daemon.process() else { return Err(Failure::other("the daemon has no process")) };
-    kill_process(process, Signal::TERM).map_err(|error| format!("process {} cannot be stopped: {error}", daemon.pid))?;
+    kill_process(process, Signal::TERM)
+        .map_err(|error| format!("process {} cannot be stopped: {error}", daemon.pid))?;
     let deadline = Instant::now() + STOP_MAX;
     while test_kill_process(process).is_ok() {
         if Instant::now() >= deadline {

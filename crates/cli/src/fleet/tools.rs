@@ -159,7 +159,10 @@ impl Call<'_> {
             let alive = workers.iter().filter(|seen| seen.profile.kind == kind && seen.life != WorkerLife::Gone);
             if alive.count() >= offer.count_max {
                 let count_max = offer.count_max;
-                return Err(format!("{count_max} workers of kind {kind:?} live, which is as many as may; stop one first").into());
+                return Err(format!(
+                    "{count_max} workers of kind {kind:?} live, which is as many as may; stop one first"
+                )
+                .into());
             }
         }
         let worker = fleet.handle.spawn(LEAD, &kind, name.as_deref().unwrap_or(&kind)).await?;
@@ -205,7 +208,9 @@ impl Call<'_> {
                 handle.answer(LEAD, question.id, content, Duration::ZERO).await?
             }
             _ => {
-                return Err("say the worker for new work, or the question for an answer, and not both".to_owned().into());
+                return Err("say the worker for new work, or the question for an answer, and not both"
+                    .to_owned()
+                    .into());
             }
         };
         let seen = self.watch(sent.ticket, wait.0).await?;
@@ -294,7 +299,12 @@ impl Call<'_> {
     }
 
     /// Does something that waits, and says all the while that it does. None where the client or the daemon left meanwhile.
-    async fn waits<F: Future>(&self, what: &str, wait: Duration, begin: impl FnOnce(Duration) -> F) -> Option<F::Output> {
+    async fn waits<F: Future>(
+        &self,
+        what: &str,
+        wait: Duration,
+        begin: impl FnOnce(Duration) -> F,
+    ) -> Option<F::Output> {
         let wait = wait.min(self.fleet.wait_max);
         let waiting = begin(wait);
         if wait.is_zero() {

@@ -418,11 +418,8 @@ pub(crate) struct LetterView {
 
 impl From<Vec<Letter>> for Letters {
     fn from(letters: Vec<Letter>) -> Self {
-        let letters = letters.into_iter().map(|Letter { id, from, text, .. }| LetterView {
-            id: id.0,
-            worker: from.0,
-            text,
-        });
+        let letters =
+            letters.into_iter().map(|Letter { id, from, text, .. }| LetterView { id: id.0, worker: from.0, text });
         Self { letters: letters.collect() }
     }
 }
