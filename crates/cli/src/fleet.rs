@@ -29,9 +29,10 @@ const IN_USE: u8 = 4;
 
 /// Let an agent delegate work to other agents, and lose no reply.
 ///
-/// A lead is any agent that speaks MCP; its workers are any agents that speak ACP. The lead sends work and gets a ticket, which
-/// is kept on the disk from then on: through time-outs, crashes and restarts it stays `queued`, `working` or `input_required`
-/// until it is `completed`, `failed` or `cancelled`. A reply that was accepted is never lost and never reported as a failure.
+/// A lead is any agent that speaks MCP; its workers are any agents that speak ACP. The lead sends work and gets a ticket,
+/// which is kept on the disk from then on: through time-outs, crashes and restarts it is `queued`, `working` or
+/// `input_required` until it is `completed`, `failed` or `cancelled`. A reply that was accepted is never lost and never
+/// reported as a failure.
 ///
 /// Which workers there are stands in fleet.toml:
 ///
@@ -65,8 +66,8 @@ const IN_USE: u8 = 4;
 ///     tickets_queued = 1024         # for one worker
 ///     tickets = 100000              # that are kept
 ///
-/// A table of a worker may also say env (a table), start_seconds = 60, cancel_seconds = 10 and silence_seconds = 1800: how long
-/// it may take to start, to end a cancelled turn, and to say nothing at all in a turn.
+/// A table of a worker may also say env (a table), start_seconds = 60, cancel_seconds = 10 and silence_seconds = 1800:
+/// how long it may take to start, to end a cancelled turn, and to say nothing at all in a turn.
 ///
 /// Exit status: 0 done; 1 it failed, which standard error explains; 2 the arguments are wrong; 3 no daemon runs; 4 another
 /// daemon has the journal or the port.
@@ -139,7 +140,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-pub(crate) fn run(options: Options) -> ExitCode {
+pub(crate) fn run(options: &Options) -> ExitCode {
     let (code, error) = match logs::install().map_err(Failure::other).and_then(|()| dispatch(options)) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::NotRunning(error)) => (NOT_RUNNING, error),
@@ -150,22 +151,22 @@ pub(crate) fn run(options: Options) -> ExitCode {
     code.into()
 }
 
-fn dispatch(options: Options) -> Result<(), Failure> {
+fn dispatch(options: &Options) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let config = || Config::read(&options.config);
     let done = runtime.block_on(async {
-        match options.command {
+        match &options.command {
             Command::Serve { detach } => {
-                if detach {
+                if *detach {
                     // It fails where it has a session of its own already.
                     let _ = rustix::process::setsid();
                 }
                 daemon::serve(config()?).await
             }
             Command::Mcp => bridge::run(config).await,
-            Command::Status { json } => people::status(&config()?, json).await,
+            Command::Status { json } => people::status(&config()?, *json).await,
             Command::Stop => people::stop(&config()?).await,
-            Command::Log { ticket, json } => people::log(&config()?, ticket, json).await,
+            Command::Log { ticket, json } => people::log(&config()?, *ticket, *json).await,
             Command::Token => people::token(&config()?),
         }
     });

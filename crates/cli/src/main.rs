@@ -40,7 +40,7 @@ fn main() -> ExitCode {
         Command::Agent(options) => logs::install().and_then(|()| agent::run(&options)),
         Command::Conform(options) => return conform::run(&options),
         Command::Guard(options) => return guard::run(options),
-        Command::Fleet(options) => return fleet::run(options),
+        Command::Fleet(options) => return fleet::run(&options),
         // It records nothing: the file that LASTWORD_TRACE names may be the very one to check.
         Command::Trace(options) => return trace::run(&options),
         Command::Completions(options) => {
