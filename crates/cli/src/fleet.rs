@@ -141,7 +141,12 @@ impl From<std::io::Error> for Failure {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let (code, error) = match logs::install().map_err(Failure::other).and_then(|()| dispatch(options)) {
+    let logs = match options.command {
+        Command::Serve { .. } => logs::install(),
+        // A trace is that of the daemon, which may run all the while.
+        _ => logs::install_untraced(),
+    };
+    let (code, error) = match logs.map_err(Failure::other).and_then(|()| dispatch(options)) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::NotRunning(error)) => (NOT_RUNNING, error),
         Err(Failure::InUse(error)) => (IN_USE, error),

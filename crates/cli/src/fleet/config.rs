@@ -13,6 +13,7 @@ use lastword::delegation::{Limits, Permissions, WorkerKind};
 use serde::Deserialize;
 
 use super::place::Place;
+use crate::logs::TRACE_VARIABLE;
 
 /// What a daemon is made of.
 #[derive(Debug)]
@@ -211,6 +212,8 @@ impl Kind {
         let mut kind = WorkerKind::new(command, cwd);
         kind.args = self.args;
         kind.env = self.env;
+        // The file that it names is that of the daemon.
+        kind.env.entry(TRACE_VARIABLE.to_owned()).or_default();
         kind.permissions = match self.permissions {
             Permission::Allow => Permissions::Allow,
             Permission::Deny => Permissions::Deny,

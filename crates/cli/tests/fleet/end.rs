@@ -102,3 +102,24 @@ fn people_see_the_fleet_as_tables_and_machines_as_json() {
     assert!(stopped.status.success(), "{stopped:?}");
     assert_eq!(String::from_utf8(stopped.stdout).unwrap(), format!("Process {pid} has ended.\n"));
 }
+
+#[test]
+fn a_trace_is_that_of_the_daemon_and_neither_a_worker_nor_another_command_writes_it() {
+    let fleet = Fleet::new("");
+    let trace = fleet.beside(".trace");
+    let mut serve = fleet.command(&["serve"]);
+    let daemon = Fleet::serve_by({
+        serve.env("LASTWORD_TRACE", &trace);
+        serve
+    });
+    let token = fleet.token();
+    call(&daemon.address, &token, "fleet_spawn", &json!({"kind": "scripted"}));
+    let work = json!({"worker": 1, "content": "reply=done", "wait": 25});
+    assert_eq!(call(&daemon.address, &token, "fleet_send", &work)["reply"], "done");
+    assert!(fleet.command(&["status"]).env("LASTWORD_TRACE", &trace).output().unwrap().status.success());
+    assert!(daemon.ends_on("-TERM").success());
+    let trace = fs::read_to_string(trace).unwrap();
+    assert!(trace.starts_with("{\"service\":1,\"limits\""), "{trace}");
+    assert_eq!(trace.lines().filter(|line| line.contains("\"Sent\"")).count(), 1, "{trace}");
+    assert_eq!(trace.lines().filter(|line| line.contains("\"Replied\"")).count(), 1, "{trace}");
+}

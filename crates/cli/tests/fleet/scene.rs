@@ -85,7 +85,11 @@ impl Fleet {
     }
 
     pub(crate) fn serve(&self) -> Daemon {
-        let mut process = self.command(&["serve"]).stdout(Stdio::piped()).spawn().unwrap();
+        Self::serve_by(self.command(&["serve"]))
+    }
+
+    pub(crate) fn serve_by(mut command: Command) -> Daemon {
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let address = line.trim().strip_prefix("the fleet is at http://").unwrap().strip_suffix("/mcp").unwrap();
