@@ -40,8 +40,8 @@ use crate::{fleet::client::Server, stdio};
 ///     fail, panic      answers with an error, panics
 ///     any other word   is echoed, in one chunk
 ///
-/// `ask` and `reply` call the tools fleet_ask and fleet_reply of the first MCP server over HTTP that session/new names, with the
-/// ticket that the prompt speaks of last. The method `_lastword/echo` answers its parameters.
+/// `ask` and `reply` call the tools fleet_ask and fleet_reply of the first MCP server over HTTP that session/new names,
+/// with the ticket that the prompt speaks of last. The method `_lastword/echo` answers its parameters.
 ///
 /// By hand, one message a line:
 ///
