@@ -2,6 +2,7 @@
 
 use std::{
     io::{BufRead as _, BufReader, Lines, Write as _},
+    net::TcpStream,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
@@ -64,13 +65,13 @@ fn a_bridge_starts_the_daemon_which_outlives_it_and_starts_it_again_when_it_was_
     let sent = bridge.call(3, "fleet_send", &json!({"worker": 1, "content": "reply=one", "wait": 25}));
     assert_eq!(sent["structuredContent"]["reply"], "one", "{sent}");
 
-    let pid = |fleet: &Fleet| -> Value {
-        let status: Value = serde_json::from_str(&fleet.said(&["status", "--json"])).unwrap();
-        status["pid"].clone()
-    };
+    let status = |fleet: &Fleet| -> Value { serde_json::from_str(&fleet.said(&["status", "--json"])).unwrap() };
+    let pid = |fleet: &Fleet| status(fleet)["pid"].clone();
+    let url = status(&fleet)["url"].as_str().unwrap().to_owned();
+    let address = url.trim_start_matches("http://").trim_end_matches("/mcp");
     let first = pid(&fleet);
     assert!(Command::new("kill").args(["-KILL", &first.to_string()]).status().unwrap().success());
-    until(|| !std::fs::exists(format!("/proc/{first}/exe")).unwrap_or(false));
+    until(|| TcpStream::connect(address).is_err());
     let polled = bridge.call(4, "fleet_poll", &json!({"ticket": 1}));
     assert_eq!(polled["structuredContent"]["tickets"][0]["reply"], "one", "{polled}");
     let second = pid(&fleet);
