@@ -1,28 +1,30 @@
 //! `lastword agent`: the reference agent. A prompt's text says what its turn does, so that tests of any team can drive it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     error::Error as StdError,
     path::PathBuf,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
+use axum::http::{HeaderName, HeaderValue};
 use clap::Args;
 use lastword::{
     Agent, Context, Turn,
     schema::ProtocolVersion,
     schema::v1::{
         AgentCapabilities, CloseSessionRequest, CloseSessionResponse, ContentBlock, Error, ExtRequest, ExtResponse,
-        Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse,
-        LoadSessionRequest, LoadSessionResponse, NewSessionRequest, NewSessionResponse, PermissionOption,
-        PermissionOptionKind, PromptRequest, PromptResponse, RequestPermissionOutcome, RequestPermissionRequest,
-        SessionCapabilities, SessionCloseCapabilities, SessionId, SessionInfo, SessionListCapabilities,
-        SetSessionModeRequest, SetSessionModeResponse, StopReason, ToolCallUpdate, ToolCallUpdateFields,
+        HttpHeader, Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse,
+        LoadSessionRequest, LoadSessionResponse, McpCapabilities, McpServer, McpServerHttp, NewSessionRequest,
+        NewSessionResponse, PermissionOption, PermissionOptionKind, PromptRequest, PromptResponse,
+        RequestPermissionOutcome, RequestPermissionRequest, SessionCapabilities, SessionCloseCapabilities, SessionId,
+        SessionInfo, SessionListCapabilities, SetSessionModeRequest, SetSessionModeResponse, StopReason,
+        ToolCallUpdate, ToolCallUpdateFields,
     },
 };
 
-use crate::stdio;
+use crate::{fleet::client::Server, stdio};
 
 /// Serve the reference agent on standard input and output.
 ///
@@ -33,10 +35,13 @@ use crate::stdio;
 ///     updates=N        says the numbers 1 to N, in N chunks
 ///     permission       asks for permission, and says the outcome
 ///     deaf=MS          waits, and ignores every cancel
+///     ask=TEXT         asks the lead of a fleet, and says the answer; ends the turn where none comes in time
+///     reply=TEXT       replies to the lead of a fleet
 ///     fail, panic      answers with an error, panics
 ///     any other word   is echoed, in one chunk
 ///
-/// The method `_lastword/echo` answers its parameters.
+/// `ask` and `reply` call the tools fleet_ask and fleet_reply of the first MCP server over HTTP that session/new names,
+/// with the ticket that the prompt speaks of last. The method `_lastword/echo` answers its parameters.
 ///
 /// By hand, one message a line:
 ///
@@ -104,8 +109,13 @@ struct Scripted {
 struct Sessions {
     /// The number of the last session, so that no name comes twice.
     last: u64,
-    /// The folder of each open session.
-    open: BTreeMap<SessionName, PathBuf>,
+    open: BTreeMap<SessionName, Session>,
+}
+
+struct Session {
+    cwd: PathBuf,
+    /// Where the tools of a fleet are, if it is one's worker.
+    fleet: Option<Server>,
 }
 
 /// The name of a session, as text, which has an order.
@@ -131,15 +141,25 @@ impl Agent for Scripted {
             .list(SessionListCapabilities::default())
             .close(SessionCloseCapabilities::default());
         Ok(InitializeResponse::new(ProtocolVersion::V1)
-            .agent_capabilities(AgentCapabilities::new().load_session(true).session_capabilities(sessions))
+            .agent_capabilities(
+                AgentCapabilities::new()
+                    .load_session(true)
+                    .mcp_capabilities(McpCapabilities::new().http(true))
+                    .session_capabilities(sessions),
+            )
             .agent_info(Implementation::new("lastword", env!("CARGO_PKG_VERSION"))))
     }
 
     async fn new_session(&self, request: NewSessionRequest, _: Context) -> Result<NewSessionResponse, Error> {
+        let fleet = request.mcp_servers.iter().find_map(|server| match server {
+            McpServer::Http(server) => Some(server),
+            _ => None,
+        });
+        let fleet = fleet.map(server).transpose()?;
         let mut sessions = self.sessions();
         sessions.last += 1;
         let name = format!("session-{}", sessions.last);
-        sessions.open.insert(name.clone(), request.cwd);
+        sessions.open.insert(name.clone(), Session { cwd: request.cwd, fleet });
         Ok(NewSessionResponse::new(name))
     }
 
@@ -150,8 +170,11 @@ impl Agent for Scripted {
 
     async fn list_sessions(&self, request: ListSessionsRequest, _: Context) -> Result<ListSessionsResponse, Error> {
         let sessions = self.sessions();
-        let listed = sessions.open.iter().filter(|(_, cwd)| request.cwd.as_ref().is_none_or(|asked| asked == *cwd));
-        Ok(ListSessionsResponse::new(listed.map(|(name, cwd)| SessionInfo::new(name.clone(), cwd)).collect()))
+        let is_asked_for = |session: &Session| request.cwd.as_ref().is_none_or(|cwd| *cwd == session.cwd);
+        let listed = sessions.open.iter().filter(|(_, session)| is_asked_for(session));
+        Ok(ListSessionsResponse::new(
+            listed.map(|(name, session)| SessionInfo::new(name.clone(), &session.cwd)).collect(),
+        ))
     }
 
     async fn close_session(&self, request: CloseSessionRequest, _: Context) -> Result<CloseSessionResponse, Error> {
@@ -169,7 +192,11 @@ impl Agent for Scripted {
     }
 
     async fn prompt(&self, request: PromptRequest, turn: Turn) -> Result<PromptResponse, Error> {
-        self.known(&request.session_id)?;
+        let lead = {
+            let sessions = self.sessions();
+            let session = sessions.open.get(&*request.session_id.0).ok_or_else(|| unknown(&request.session_id))?;
+            session.fleet.clone().map(|server| Lead { server, ticket: ticket(&request.prompt) })
+        };
         for block in &request.prompt {
             let ContentBlock::Text(text) = block else { continue };
             for word in text.text.split_whitespace() {
@@ -178,8 +205,8 @@ impl Agent for Scripted {
                     continue;
                 };
                 // Boxed, so that the task of a prompt is small: most prompts have few steps.
-                if Box::pin(step.run(&turn)).await? == StopReason::Cancelled {
-                    return Ok(PromptResponse::new(StopReason::Cancelled));
+                if let Some(reason) = Box::pin(step.run(&turn, lead.as_ref())).await? {
+                    return Ok(PromptResponse::new(reason));
                 }
             }
         }
@@ -202,6 +229,8 @@ enum ScriptStep<'a> {
     Updates(u64),
     Permission,
     Deaf(Duration),
+    Ask(&'a str),
+    Reply(&'a str),
     Fail,
     Panic,
 }
@@ -218,18 +247,21 @@ impl<'a> ScriptStep<'a> {
             ("updates", Some(count)) => Self::Updates(number(count)?),
             ("permission", None) => Self::Permission,
             ("deaf", Some(ms)) => Self::Deaf(Duration::from_millis(number(ms)?)),
+            ("ask", Some(text)) => Self::Ask(text),
+            ("reply", Some(text)) => Self::Reply(text),
             ("fail", None) => Self::Fail,
             ("panic", None) => Self::Panic,
             _ => return Ok(None),
         }))
     }
 
-    async fn run(self, turn: &Turn) -> Result<StopReason, Error> {
+    /// Does it, and says why the turn ends, if it does.
+    async fn run(self, turn: &Turn, lead: Option<&Lead>) -> Result<Option<StopReason>, Error> {
         match self {
             Self::Wait(time) => tokio::select! {
                 biased;
                 // The turn was ended.
-                () = turn.cancellation().cancelled() => return Ok(StopReason::Cancelled),
+                () = turn.cancellation().cancelled() => return Ok(Some(StopReason::Cancelled)),
                 // The time is over.
                 () = tokio::time::sleep(time) => {}
             },
@@ -242,16 +274,77 @@ impl<'a> ScriptStep<'a> {
             Self::Permission => tokio::select! {
                 biased;
                 // The turn was ended; dropping the call tells the client that nobody waits for its answer.
-                () = turn.cancellation().cancelled() => return Ok(StopReason::Cancelled),
+                () = turn.cancellation().cancelled() => return Ok(Some(StopReason::Cancelled)),
                 // The user decided.
                 outcome = ask(turn) => turn.say(outcome?).await?,
             },
             Self::Deaf(time) => tokio::time::sleep(time).await,
+            Self::Ask(text) => tokio::select! {
+                biased;
+                // The turn was ended; the fleet keeps the question.
+                () = turn.cancellation().cancelled() => return Ok(Some(StopReason::Cancelled)),
+                // The lead answered, or the fleet says that its answer comes later.
+                answer = known(lead)?.ask(text) => match answer? {
+                    Some(answer) => turn.say(answer).await?,
+                    None => return Ok(Some(StopReason::EndTurn)),
+                },
+            },
+            Self::Reply(text) => known(lead)?.reply(text).await?,
             Self::Fail => return Err(Error::new(-32603, "the prompt said `fail`")),
             Self::Panic => panic!("the prompt said `panic`"),
         }
-        Ok(StopReason::EndTurn)
+        Ok(None)
     }
+}
+
+/// The lead of a fleet, from where its worker stands.
+struct Lead {
+    server: Server,
+    /// The ticket that the turn is about.
+    ticket: Option<u64>,
+}
+
+impl Lead {
+    /// The answer, if it has come in time.
+    async fn ask(&self, question: &str) -> Result<Option<String>, Error> {
+        let heard = self.call("fleet_ask", "question", question).await?;
+        Ok(heard["answer"].as_str().map(str::to_owned))
+    }
+
+    async fn reply(&self, content: &str) -> Result<(), Error> {
+        self.call("fleet_reply", "content", content).await.map(drop)
+    }
+
+    async fn call(&self, tool: &'static str, argument: &str, text: &str) -> Result<serde_json::Value, Error> {
+        let ticket = self.ticket.map(|ticket| ("ticket".to_owned(), ticket.into()));
+        let arguments = [(argument.to_owned(), text.into())].into_iter().chain(ticket).collect();
+        self.server.call(tool, arguments).await.map_err(|error| Error::new(-32603, error))
+    }
+}
+
+fn known(lead: Option<&Lead>) -> Result<&Lead, Error> {
+    lead.ok_or_else(|| Error::new(-32602, "Invalid params: `prompt`: this session has no MCP server over HTTP to call"))
+}
+
+/// What session/new says of an MCP server, for its calls.
+fn server(said: &McpServerHttp) -> Result<Server, Error> {
+    let mut server = Server { url: said.url.clone(), headers: HashMap::new() };
+    for HttpHeader { name, value, .. } in &said.headers {
+        let invalid = |error: String| Error::new(-32602, format!("Invalid params: `mcpServers`: {name:?}: {error}"));
+        let header = HeaderName::try_from(name).map_err(|error| invalid(error.to_string()))?;
+        let value = HeaderValue::try_from(value).map_err(|error| invalid(error.to_string()))?;
+        server.headers.insert(header, value);
+    }
+    Ok(server)
+}
+
+/// The ticket that a prompt speaks of last, which is its own.
+fn ticket(prompt: &[ContentBlock]) -> Option<u64> {
+    let texts =
+        prompt.iter().filter_map(|block| if let ContentBlock::Text(text) = block { Some(&text.text) } else { None });
+    let words: Vec<&str> = texts.flat_map(|text| text.split_whitespace()).collect();
+    let named = words.windows(2).filter(|words| words[0] == "ticket");
+    named.filter_map(|words| words[1].trim_matches(|c: char| !c.is_ascii_digit()).parse().ok()).next_back()
 }
 
 /// Asks for permission, and says what came of it in one word.

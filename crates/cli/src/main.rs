@@ -3,6 +3,7 @@
 mod agent;
 mod completions;
 mod conform;
+mod fleet;
 mod guard;
 mod logs;
 mod stdio;
@@ -12,8 +13,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-/// Tools around the Agent Client Protocol: a guard in front of any agent, a measure for any agent or client, a reference agent,
-/// and a checker of what a program recorded.
+/// Tools around the Agent Client Protocol: a guard in front of any agent, a fleet of agents that work for another one, a measure
+/// for any agent or client, a reference agent, and a checker of what a program recorded.
 ///
 /// `lastword help COMMAND` is the page of a command.
 #[derive(Parser)]
@@ -28,6 +29,7 @@ enum Command {
     Agent(agent::Options),
     Conform(Box<conform::Options>),
     Guard(guard::Options),
+    Fleet(fleet::Options),
     Trace(trace::Options),
     Completions(completions::Options),
 }
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Agent(options) => logs::install().and_then(|()| agent::run(&options)),
         Command::Conform(options) => return conform::run(&options),
         Command::Guard(options) => return guard::run(options),
+        Command::Fleet(options) => return fleet::run(&options),
         // It records nothing: the file that LASTWORD_TRACE names may be the very one to check.
         Command::Trace(options) => return trace::run(&options),
         Command::Completions(options) => {

@@ -36,7 +36,7 @@ fn each_command_has_a_page_with_an_example_and_the_page_of_its_option_is_the_sam
 
 #[test]
 fn the_pages_of_commands_that_judge_or_serve_say_what_their_exit_status_means() {
-    for page in [&["help", "agent"][..], &["help", "guard"], &["help", "trace", "check"]] {
+    for page in [&["help", "agent"][..], &["help", "guard"], &["help", "fleet"], &["help", "trace", "check"]] {
         assert!(printed(page).contains("Exit status: 0 "));
     }
 }

@@ -172,6 +172,10 @@ async fn where_the_peer_does_not_read_memory_stays_bounded_and_all_is_there_when
     const UPDATES: u64 = 100_000;
     let mut agent = Agent::start();
     let session = agent.session().await;
+    // What a prompt runs is in memory before it is measured what one with more updates takes.
+    agent.prompt(1000, &session, "updates=1").await;
+    agent.says("1").await;
+    assert_eq!(agent.message().await["id"], 1000);
     let before = agent.memory_peak_kib();
     agent.prompt(1, &session, &format!("updates={UPDATES}")).await;
     agent.says("1").await;
