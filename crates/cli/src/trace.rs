@@ -91,8 +91,12 @@ fn is_judged(problem: &Problem) -> bool {
 
 fn right(summary: &Summary) -> String {
     let count = |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let services = match summary.services {
+        0 => String::new(),
+        services => format!("{}, ", count(services, "ticket service")),
+    };
     let (connections, steps) = (count(summary.connections, "connection"), count(summary.steps, "step"));
-    format!("{connections}, {steps}: every step allowed, every effect equal, every promise kept")
+    format!("{connections}, {services}{steps}: every step allowed, every effect equal, every promise kept")
 }
 
 fn wrong(error: &TraceError) -> String {
@@ -105,7 +109,9 @@ fn wrong(error: &TraceError) -> String {
 
 fn in_json(result: &Result<Summary, TraceError>) -> Value {
     match result {
-        Ok(Summary { connections, steps }) => json!({"verdict": "right", "connections": connections, "steps": steps}),
+        Ok(Summary { connections, services, steps }) => {
+            json!({"verdict": "right", "connections": connections, "services": services, "steps": steps})
+        }
         Err(TraceError { line, problem }) => {
             let mut answer = json!({"verdict": "not checked", "problem": problem.to_string()});
             if is_judged(problem) {

@@ -75,7 +75,7 @@ fn a_recorded_trace_is_right() {
     assert_eq!(said(&check(&trace)), (0, right.as_str(), ""));
     let output = lastword(&["trace", "check", "--json", path], None, "");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(answer, json!({"verdict": "right", "connections": 1, "steps": steps}));
+    assert_eq!(answer, json!({"verdict": "right", "connections": 1, "services": 0, "steps": steps}));
 }
 
 #[test]

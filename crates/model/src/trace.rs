@@ -8,13 +8,16 @@
 //! {"connection":1,"step":{"Started":1},"effects":[{"Run":1}],"digest":"0123456789abcdef"}
 //! ```
 //!
+//! A ticket service has lines of its own, which begin with `{"service":1`: its limits and the rows that were stored when it
+//! began, then its steps, of which each must be owed where it came and do what it did.
+//!
 //! What cannot be told from a trace: that the run went on after its last line; that a line was taken out whose step had
 //! changed nothing (a `$/cancel_request` that found no request, say); and which one it was of several steps that have the
 //! same effects and lead to the same state. Every other change makes a line wrong, since a digest is that of the whole state.
 
 use std::{collections::BTreeMap, io::BufRead};
 
-use lastword_core::{Answer, Connection, Effect, Limits, Overlap, Refusal, Step};
+use lastword_core::{Answer, Connection, Effect, Limits, Overlap, Refusal, Step, delegation::Delegation};
 use serde::Deserialize;
 
 use crate::{
@@ -28,6 +31,8 @@ use crate::{
 pub struct Summary {
     /// How many connections.
     pub connections: usize,
+    /// How many ticket services.
+    pub services: usize,
     /// How many steps.
     pub steps: usize,
 }
@@ -56,23 +61,29 @@ pub enum Problem {
     #[error("a line says either the limits of a connection, or a step with its effects and its digest")]
     Mixed,
     /// Its connection has no line of limits before it.
-    #[error("connection {0} has no line of limits before it")]
+    #[error("connection or service {0} has no line of limits before it")]
     UnknownConnection(u64),
     /// Its connection has been opened before.
-    #[error("connection {0} was opened before: two runs do not share a trace")]
+    #[error("connection or service {0} was opened before: two runs do not share a trace")]
     OpenedTwice(u64),
     /// Nothing owes the step.
     #[error("{0}")]
     NotAllowed(#[from] lastword_core::NotOwed),
+    /// Nothing owes the step of the ticket service.
+    #[error("nothing owes the step {0:?} of the ticket service in this state")]
+    NotOwed(Box<lastword_core::delegation::Step>),
+    /// The ticket service refuses the step.
+    #[error("the ticket service refuses {0:?}: {1}")]
+    Refused(Box<lastword_core::delegation::Step>, String),
     /// The machine wants something else done.
-    #[error("after {step:?} the machine wants {computed:?}, and the trace says {recorded:?}")]
+    #[error("after {step} the machine wants {computed}, and the trace says {recorded}")]
     OtherEffects {
         /// The step.
-        step: Box<Step>,
+        step: String,
         /// What the machine wants.
-        computed: Vec<Effect>,
+        computed: String,
         /// What the trace says.
-        recorded: Vec<Effect>,
+        recorded: String,
     },
     /// The machine's state is another one.
     #[error("after this step the state has the digest {computed}, and the trace says {recorded}")]
@@ -135,11 +146,15 @@ pub fn check(trace: impl BufRead) -> Result<Summary, TraceError> {
 #[derive(Default)]
 struct Checked {
     connections: BTreeMap<u64, Witness>,
+    services: BTreeMap<u64, Delegation>,
     summary: Summary,
 }
 
 impl Checked {
     fn take(&mut self, line: &[u8]) -> Result<(), Problem> {
+        if line.starts_with(SERVICE) {
+            return self.take_of_service(serde_json::from_slice(line)?);
+        }
         let Line { connection, limits, step, effects, digest } = serde_json::from_slice(line)?;
         match (limits, step, effects, digest) {
             (Some(recorded), None, None, None) => {
@@ -162,7 +177,28 @@ impl Checked {
         }
         Ok(())
     }
+
+    fn take_of_service(&mut self, line: service::Line) -> Result<(), Problem> {
+        let number = line.service;
+        match line.said()? {
+            service::Said::Opened(machine) => {
+                if self.services.insert(number, *machine).is_some() {
+                    return Err(Problem::OpenedTwice(number));
+                }
+                self.summary.services += 1;
+            }
+            service::Said::Step(step, effects, digest) => {
+                let machine = self.services.get_mut(&number).ok_or(Problem::UnknownConnection(number))?;
+                service::take(machine, step, &effects, &digest)?;
+                self.summary.steps += 1;
+            }
+        }
+        Ok(())
+    }
 }
+
+/// How a line of a ticket service begins; all others are of connections.
+const SERVICE: &[u8] = b"{\"service\":";
 
 /// One connection of a trace: a machine of our own beside the recorded one, and what its messages have met.
 #[derive(Debug)]
@@ -200,7 +236,11 @@ impl Witness {
         let action = Move { step, message };
         let computed = self.world.take(&self.messages, &action)?;
         if !are_same(&computed, recorded) {
-            return Err(Problem::OtherEffects { step: Box::new(action.step), computed, recorded: recorded.to_vec() });
+            return Err(Problem::OtherEffects {
+                step: format!("{:?}", action.step),
+                computed: format!("{computed:?}"),
+                recorded: format!("{recorded:?}"),
+            });
         }
         let state = self.world.core.digest();
         if state != digest {
@@ -288,5 +328,6 @@ fn are_same(computed: &[Effect], recorded: &[Effect]) -> bool {
     computed == recorded && computed.iter().map(raw).eq(recorded.iter().map(raw))
 }
 
+mod service;
 #[cfg(test)]
 mod tests;

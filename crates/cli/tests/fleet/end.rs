@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::scene::{Fleet, bearer, begin, call, finish, tool, until};
+use crate::scene::{Fleet, bearer, begin, call, finish, lastword, tool, until};
 
 #[test]
 fn a_second_daemon_on_the_same_journal_refuses_to_start_and_says_which_one_runs() {
@@ -118,7 +118,19 @@ fn a_trace_is_that_of_the_daemon_and_neither_a_worker_nor_another_command_writes
     assert_eq!(call(&daemon.address, &token, "fleet_send", &work)["reply"], "done");
     assert!(fleet.command(&["status"]).env("LASTWORD_TRACE", &trace).output().unwrap().status.success());
     assert!(daemon.ends_on("-TERM").success());
-    let trace = fs::read_to_string(trace).unwrap();
+    let checked = lastword(&["trace", "check", trace.to_str().unwrap()]).output().unwrap();
+    assert!(checked.status.success(), "{checked:?}");
+    let checked = String::from_utf8(checked.stdout).unwrap();
+    // The connection to the worker's agent is in it as well.
+    assert!(
+        checked.starts_with("1 connection, 1 ticket service, ") && checked.contains("every step allowed"),
+        "{checked}"
+    );
+    let path = trace;
+    let trace = fs::read_to_string(&path).unwrap();
+    fs::write(&path, trace.replacen("\"Replied\":{\"worker\":1", "\"Replied\":{\"worker\":2", 1)).unwrap();
+    let rejected = lastword(&["trace", "check", path.to_str().unwrap()]).output().unwrap();
+    assert_eq!(rejected.status.code(), Some(1), "{rejected:?}");
     assert!(trace.starts_with("{\"service\":1,\"limits\""), "{trace}");
     assert_eq!(trace.lines().filter(|line| line.contains("\"Sent\"")).count(), 1, "{trace}");
     assert_eq!(trace.lines().filter(|line| line.contains("\"Replied\"")).count(), 1, "{trace}");

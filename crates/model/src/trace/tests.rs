@@ -99,14 +99,14 @@ fn edited(at: usize, from: &str, to: &str) -> TraceError {
 
 #[test]
 fn a_right_trace_is_counted() {
-    assert_eq!(check_lines(&overlap().lines(1)).unwrap(), Summary { connections: 1, steps: 7 });
+    assert_eq!(check_lines(&overlap().lines(1)).unwrap(), Summary { connections: 1, services: 0, steps: 7 });
 }
 
 #[test]
 fn the_lines_of_two_connections_may_be_mixed() {
     let (one, other) = (overlap().lines(1), overlap().lines(7));
     let mixed: Vec<String> = other.into_iter().zip(one).flat_map(|(other, one)| [other, one]).collect();
-    assert_eq!(check_lines(&mixed).unwrap(), Summary { connections: 2, steps: 14 });
+    assert_eq!(check_lines(&mixed).unwrap(), Summary { connections: 2, services: 0, steps: 14 });
 }
 
 #[test]
@@ -411,14 +411,14 @@ proptest! {
             let mut run = Run::new(model.limits());
             walk(&model, &choices, |_, action, _| { run.take(action.step.clone()); true });
             let steps = run.steps.len();
-            prop_assert_eq!(check_lines(&run.lines(1)).unwrap(), Summary { connections: 1, steps }, "{}", configuration.id());
+            prop_assert_eq!(check_lines(&run.lines(1)).unwrap(), Summary { connections: 1, services: 0, steps }, "{}", configuration.id());
         }
     }
 
     #[test]
     fn every_run_of_the_machine_is_accepted(run in any_runs()) {
         let steps = run.steps.len();
-        prop_assert_eq!(check_lines(&run.lines(1)).unwrap(), Summary { connections: 1, steps });
+        prop_assert_eq!(check_lines(&run.lines(1)).unwrap(), Summary { connections: 1, services: 0, steps });
     }
 
     /// No edit at all is a step with the same effects that leads to the same state: a `$/cancel_request` that finds no
