@@ -149,6 +149,24 @@ impl Step {
             Self::Restarted => "Restarted",
         }
     }
+
+    /// Whether a lead or a worker says it. That may always come; every other step comes only where
+    /// [`super::Delegation::may_come`] names it.
+    #[must_use]
+    pub fn is_said(&self) -> bool {
+        matches!(
+            self,
+            Self::Spawned { .. }
+                | Self::Sent { .. }
+                | Self::Asked { .. }
+                | Self::Answered { .. }
+                | Self::Replied { .. }
+                | Self::Polled { .. }
+                | Self::Cancelled { .. }
+                | Self::Stopped { .. }
+                | Self::InboxRead { .. }
+        )
+    }
 }
 
 /// Everything that the machine wants done.

@@ -57,7 +57,7 @@ impl Line {
 
 /// Takes a recorded step.
 pub(super) fn take(machine: &mut Delegation, step: Step, recorded: &Effects, digest: &str) -> Result<(), Problem> {
-    if !is_said(&step) && !machine.may_come().contains(&step) {
+    if !step.is_said() && !machine.may_come().contains(&step) {
         return Err(Problem::NotOwed(Box::new(step)));
     }
     let computed =
@@ -74,20 +74,4 @@ pub(super) fn take(machine: &mut Delegation, step: Step, recorded: &Effects, dig
         return Err(Problem::OtherState { computed: state, recorded: digest.to_owned() });
     }
     Ok(())
-}
-
-/// What leads and workers say may always come; everything else, only where something owes it.
-fn is_said(step: &Step) -> bool {
-    matches!(
-        step,
-        Step::Spawned { .. }
-            | Step::Sent { .. }
-            | Step::Asked { .. }
-            | Step::Answered { .. }
-            | Step::Replied { .. }
-            | Step::Polled { .. }
-            | Step::Cancelled { .. }
-            | Step::Stopped { .. }
-            | Step::InboxRead { .. }
-    )
 }

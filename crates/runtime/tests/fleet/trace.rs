@@ -35,7 +35,7 @@ fn the_steps_of_daemons_give_the_same_effects_and_states_again_and_each_may_come
         for line in lines {
             let step: Step = serde_json::from_value(line["step"].clone()).expect("a step");
             let effects: Effects = serde_json::from_value(line["effects"].clone()).expect("effects");
-            if is_owed(&step) {
+            if !step.is_said() {
                 assert!(core.may_come().contains(&step), "nothing owes {step:?}");
             }
             asks += usize::from(matches!(step, Step::Asked { .. }));
@@ -46,20 +46,4 @@ fn the_steps_of_daemons_give_the_same_effects_and_states_again_and_each_may_come
         }
     }
     assert!(steps > 100 && asks > 0 && grouped > 0, "{steps} steps, {asks} questions, {grouped} group commits");
-}
-
-/// What leads and workers say may always come; everything else, only where something owes it.
-fn is_owed(step: &Step) -> bool {
-    !matches!(
-        step,
-        Step::Spawned { .. }
-            | Step::Sent { .. }
-            | Step::Asked { .. }
-            | Step::Answered { .. }
-            | Step::Replied { .. }
-            | Step::Polled { .. }
-            | Step::Cancelled { .. }
-            | Step::Stopped { .. }
-            | Step::InboxRead { .. }
-    )
 }
