@@ -13,7 +13,7 @@
 (*   a cursor moves nothing else (tests of the core have both);            *)
 (* - several leads: whoever asks for what is not his is refused, and a     *)
 (*   refusal changes nothing (tests of the core);                          *)
-(* - the bounds: each is a refusal (tests of the core);                    *)
+(* - the bounds but that of tickets: each is a refusal (tests of the core);*)
 (* - what is done at the worker's process: to cancel its prompt or to kill *)
 (*   it promises nothing; that its turn ended or that it died is a step.   *)
 (***************************************************************************)
@@ -34,6 +34,8 @@ CONSTANTS
     Replies, RepliesMax, \* its worker may reply so many times
     Strays,              \* workers that may reply once without saying to which ticket
     Polls,               \* it may be polled once, by a call that waits
+    Sees,                \* its lead may be shown how it ended
+    TicketsMax,          \* so many tickets are kept
     Cancels,             \* it may be cancelled
     Fails,               \* its worker may answer the prompt with an error
     Stops,               \* workers that may be stopped
@@ -49,8 +51,12 @@ CONSTANTS
     AbandonChecksReply,     \* a stop takes the reply from the inbox, where there is one, before it ends the ticket
     QuestionsHaveIds,       \* an answer names its question; else it is for the last one of the turn
     AcknowledgedOnceStored, \* callers are told once the store has it; else at once
-    LateAnswerIsPrompt      \* an answer that no call of the worker waits for is its next prompt; else it is kept, and the
+    LateAnswerIsPrompt,     \* an answer that no call of the worker waits for is its next prompt; else it is kept, and the
                             \* turn ends without it
+    UntakenAnswerReturns,   \* an answer that a call was handed and did not take is a late one; else it left with its call
+    QueueOutlivesTurn,      \* a worker that dies in a turn whose ticket had ended is started again; else it is gone, and the
+                            \* tickets that wait fail
+    ForgetsOnlySeen         \* a ticket makes room for a newer one only where its lead was shown how it ended
 
 ----------------------------------------------------------------------------
 (* Variables.                                                               *)
@@ -77,7 +83,8 @@ Larger(a, b) == IF a < b THEN b ELSE a
 
 (* A durable state: tickets, their questions, late replies, replies that    *)
 (* are in the inbox although the ticket was open, all replies to it; the    *)
-(* strays of each worker in the inbox, and the workers' lives.              *)
+(* strays of each worker in the inbox, the workers' lives, and of which     *)
+(* tickets the lead was shown how they ended.                               *)
 Ticket(d) == d[1]
 Questions(d) == d[2]
 Late(d) == d[3]
@@ -85,8 +92,9 @@ Missed(d) == d[4]
 Said(d) == d[5]
 Inbox(d) == d[6]
 Life(d) == d[7]
+Shown(d) == d[8]
 
-Words == {"none", "queued", "working", "replied", "message", "failed", "cancelled"}
+Words == {"none", "queued", "working", "replied", "message", "failed", "cancelled", "forgotten"}
 Ended == {"replied", "message", "failed", "cancelled"}
 
 Disk == log[1]
@@ -94,7 +102,8 @@ Now  == log[Len(log)]
 Open(d, t) == Ticket(d)[t] \in {"queued", "working"}
 OpenQuestions(d, t) == {k \in DOMAIN Questions(d)[t] : Questions(d)[t][k] = "open"}
 InputRequired(d, t) == Ticket(d)[t] = "working" /\ OpenQuestions(d, t) # {}
-Stored(t) == Ticket(Disk)[t] # "none"
+Kept(d) == {t \in Sends : Ticket(d)[t] \notin {"none", "forgotten"}}
+Stored(t) == t \in Kept(Disk)
 
 TypeOK ==
     /\ Len(log) > 0
@@ -105,10 +114,10 @@ TypeOK ==
     /\ turn \in [Workers -> Sends \cup {0}]
     /\ stage \in [Workers -> {"none", "beginning", "delivering", "running", "paused"}]
     /\ \A w \in Workers : turn[w] = 0 <=> stage[w] = "none"
-    /\ \A t \in Sends : \A k \in DOMAIN ask[t] : ask[t][k] \in {"waiting", "closed", "given", "void"}
+    /\ \A t \in Sends : \A k \in DOMAIN ask[t] : ask[t][k] \in {"waiting", "handed", "closed", "lost", "given", "void"}
     /\ \A t \in Sends : DOMAIN ask[t] = DOMAIN Questions(Now)[t]
     /\ \A t \in Sends : watch[t] \in 0..4
-    /\ breach \subseteq {"changed", "wrong"}
+    /\ breach \subseteq {"changed", "wrong", "waiting", "unseen"}
 
 ----------------------------------------------------------------------------
 (* Helpers.                                                                 *)
@@ -136,9 +145,9 @@ Settle(b, d, u, s, a, h, wrong) ==
         delivers(w) == u[w] # 0 /\ s[w] = "beginning" /\ stored(u[w])
         late(t)    == {k \in DOMAIN a[t] : Questions(d)[t][k] = "answered" /\ a[t][k] = "closed"}
         prompts(w) == LateAnswerIsPrompt /\ u[w] # 0 /\ s[w] = "paused" /\ stored(u[w]) /\ late(u[w]) # {}
-        gives(t, k) == /\ stored(t) /\ Questions(d)[t][k] = "answered"
-                       /\ \/ a[t][k] = "waiting"
-                          \/ u[WorkerOf(t)] = t /\ prompts(WorkerOf(t)) /\ k = Min(late(t))
+        hands(t, k) == stored(t) /\ Questions(d)[t][k] = "answered" /\ a[t][k] = "waiting"
+        gives(t, k) == /\ stored(t) /\ k \in late(t)
+                       /\ u[WorkerOf(t)] = t /\ prompts(WorkerOf(t)) /\ k = Min(late(t))
         shows(t)   == stored(t) /\ (InputRequired(d, t) \/ Ticket(d)[t] \in Ended)
         queue(w)   == {t \in Sends : WorkerOf(t) = w /\ Ticket(d)[t] = "queued"}
         begins(w)  == Life(d)[w] = "alive" /\ u[w] = 0 /\ queue(w) # {} /\ stored(Min(queue(w)))
@@ -149,24 +158,27 @@ Settle(b, d, u, s, a, h, wrong) ==
         /\ turn' = [w \in Workers |-> IF begins(w) THEN Min(queue(w)) ELSE u[w]]
         /\ stage' = [w \in Workers |-> IF begins(w) THEN "beginning"
                                        ELSE IF delivers(w) \/ prompts(w) THEN "delivering" ELSE s[w]]
-        /\ ask' = [t \in Sends |-> [k \in DOMAIN a[t] |-> IF gives(t, k) THEN "given" ELSE a[t][k]]]
+        /\ ask' = [t \in Sends |-> [k \in DOMAIN a[t] |-> IF hands(t, k) THEN "handed"
+                                                         ELSE IF gives(t, k) THEN "given" ELSE a[t][k]]]
         /\ watch' = [t \in Sends |-> IF shows(t) THEN 0 ELSE h[t]]
         /\ acked' = Both(acked, Told(IF AcknowledgedOnceStored THEN disk ELSE e))
         /\ breach' = breach \cup wrong
-                            \cup (IF \E t \in Sends : Ticket(before)[t] \in Ended /\ Ticket(e)[t] # Ticket(before)[t]
+                            \cup (IF \E t \in Sends : /\ Ticket(before)[t] \in Ended
+                                                     /\ Ticket(e)[t] \notin {Ticket(before)[t], "forgotten"}
                                   THEN {"changed"} ELSE {})
 
 (* The same, after these open tickets have ended so: whoever waits for an   *)
 (* answer never gets one, and a turn of which nothing runs is over.         *)
-Ends(d, T, word, u, s, a, h) ==
+Ends(d, T, word, u, s, a, h, wrong) ==
     LET over(w) == u[w] \in T /\ s[w] \in {"beginning", "paused"}
     IN  Settle(log,
                [d EXCEPT ![1] = [t \in Sends |-> IF t \in T THEN word ELSE Ticket(d)[t]]],
                [w \in Workers |-> IF over(w) THEN 0 ELSE u[w]],
                [w \in Workers |-> IF over(w) THEN "none" ELSE s[w]],
-               [t \in Sends |-> IF t \in T THEN [k \in DOMAIN a[t] |-> IF a[t][k] = "given" THEN "given" ELSE "void"]
-                                           ELSE a[t]],
-               h, {})
+               [t \in Sends |-> IF t \in T
+                                THEN [k \in DOMAIN a[t] |-> IF a[t][k] \in {"given", "lost"} THEN a[t][k] ELSE "void"]
+                                ELSE a[t]],
+               h, wrong)
 
 OpenOf(w) == {t \in Sends : WorkerOf(t) = w /\ Open(Now, t)}
 Watches(t, does) == [watch EXCEPT ![t] = IF does THEN @ + 1 ELSE @]
@@ -174,16 +186,33 @@ Watches(t, does) == [watch EXCEPT ![t] = IF does THEN @ + 1 ELSE @]
 ----------------------------------------------------------------------------
 (* What leads do.                                                           *)
 
+(* What makes room where as many tickets are kept as may.                   *)
+Forgettable == {t \in Sends : /\ Ticket(Now)[t] \in Ended /\ (ForgetsOnlySeen => Shown(Now)[t])
+                              /\ \A w \in Workers : turn[w] # t}
+
+(* d without what was said to the tickets T.                                *)
+Without(d, T) == [i \in DOMAIN d |->
+    CASE i = 1 -> [t \in Sends |-> IF t \in T THEN "forgotten" ELSE d[1][t]]
+      [] i = 2 -> [t \in Sends |-> IF t \in T THEN <<>> ELSE d[2][t]]
+      [] i \in 3..5 -> [t \in Sends |-> IF t \in T THEN 0 ELSE d[i][t]]
+      [] i \in 6..7 -> d[i]
+      [] i = 8 -> [t \in Sends |-> IF t \in T THEN FALSE ELSE d[8][t]]]
+
 (* A key that is known gives its ticket, whatever has become of that.       *)
 Sent(t) ==
-    \/ /\ t \in Sends /\ Ticket(Now)[t] = "none"
-       /\ \A k \in Sends : k < t => Ticket(Now)[k] # "none"
-       /\ Life(Now)[WorkerOf(t)] = "alive"
-       /\ LET d == [Now EXCEPT ![1][t] = "queued"]
-          IN  Ends(d, IF t \in Replaces THEN OpenOf(WorkerOf(t)) ELSE {}, "cancelled",
-                   turn, stage, ask, Watches(t, t \in Watched))
-       /\ UNCHANGED <<again, polled, crashes>>
-    \/ /\ t \in Keyed /\ Ticket(Now)[t] # "none" /\ ~again[t]
+    \/ LET full == Cardinality(Kept(Now)) >= TicketsMax
+           old == IF full /\ Forgettable # {} THEN {Min(Forgettable)} ELSE {}
+           d == [Without(Now, old) EXCEPT ![1][t] = "queued"]
+           asks == [k \in Sends |-> IF k \in old THEN <<>> ELSE ask[k]]
+       IN  /\ t \in Sends /\ Ticket(Now)[t] = "none"
+           /\ \A k \in Sends : k < t => Ticket(Now)[k] # "none"
+           /\ Life(Now)[WorkerOf(t)] = "alive"
+           /\ full => old # {}
+           /\ Ends(d, IF t \in Replaces THEN OpenOf(WorkerOf(t)) ELSE {}, "cancelled",
+                   turn, stage, asks, Watches(t, t \in Watched),
+                   IF \E k \in old : ~Shown(Now)[k] THEN {"unseen"} ELSE {})
+           /\ UNCHANGED <<again, polled, crashes>>
+    \/ /\ t \in Keyed /\ t \in Kept(Now) /\ ~again[t]
        /\ again' = [again EXCEPT ![t] = TRUE]
        /\ Settle(log, Now, turn, stage, ask, Watches(t, t \in Watched), {})
        /\ UNCHANGED <<polled, crashes>>
@@ -197,7 +226,7 @@ Answered(t) == \E k \in OpenQuestions(Disk, t) :
     /\ UNCHANGED <<again, polled, crashes>>
 
 Polled(t) ==
-    /\ t \in Polls /\ ~polled[t] /\ acked[1][t] /\ Ticket(Now)[t] # "none"
+    /\ t \in Polls /\ ~polled[t] /\ acked[1][t] /\ t \in Kept(Now)
     /\ polled' = [polled EXCEPT ![t] = TRUE]
     /\ Settle(log, Now, turn, stage, ask, Watches(t, TRUE), {})
     /\ UNCHANGED <<again, crashes>>
@@ -208,9 +237,16 @@ WindowClosed(t) ==
     /\ watch' = [watch EXCEPT ![t] = @ - 1]
     /\ UNCHANGED <<log, turn, stage, ask, acked, again, polled, crashes, breach>>
 
+(* A call shows how it ended, as it is stored and with all that came late.  *)
+Seen(t) ==
+    /\ t \in Sees /\ Ticket(Disk)[t] \in Ended /\ ~Shown(Now)[t]
+    /\ \A i \in 1..5 : Now[i][t] = Disk[i][t]
+    /\ Settle(log, [Now EXCEPT ![8][t] = TRUE], turn, stage, ask, watch, {})
+    /\ UNCHANGED <<again, polled, crashes>>
+
 Cancelled(t) ==
     /\ t \in Cancels /\ acked[1][t] /\ Open(Now, t)
-    /\ Ends(Now, {t}, "cancelled", turn, stage, ask, watch)
+    /\ Ends(Now, {t}, "cancelled", turn, stage, ask, watch, {})
     /\ UNCHANGED <<again, polled, crashes>>
 
 Stopped(w) ==
@@ -219,7 +255,7 @@ Stopped(w) ==
            found == {t \in OpenOf(w) : AbandonChecksReply /\ Missed(d)[t] > 0}
            e == [d EXCEPT ![1] = [t \in Sends |-> IF t \in found THEN "replied" ELSE Ticket(d)[t]],
                           ![4] = [t \in Sends |-> IF t \in found THEN Missed(d)[t] - 1 ELSE Missed(d)[t]]]
-       IN  Ends(e, OpenOf(w) \ found, "cancelled", turn, stage, ask, watch)
+       IN  Ends(e, OpenOf(w) \ found, "cancelled", turn, stage, ask, watch, {})
     /\ UNCHANGED <<again, polled, crashes>>
 
 ----------------------------------------------------------------------------
@@ -237,23 +273,34 @@ Asked(t) ==
               watch, {})
     /\ UNCHANGED <<again, polled, crashes>>
 
+AnswerTaken(t) == \E k \in DOMAIN ask[t] :
+    /\ ask[t][k] = "handed"
+    /\ ask' = [ask EXCEPT ![t][k] = "given"]
+    /\ UNCHANGED <<log, turn, stage, watch, acked, again, polled, crashes, breach>>
+
+(* What becomes of a call that leaves.                                      *)
+Left(call) == CASE call = "waiting" -> "closed"
+                [] call = "handed" -> IF UntakenAnswerReturns THEN "closed" ELSE "lost"
+                [] OTHER -> call
+
 AskWindowClosed(t) == \E k \in DOMAIN ask[t] :
-    /\ ask[t][k] = "waiting"
-    /\ ask' = [ask EXCEPT ![t][k] = "closed"]
+    /\ ask[t][k] \in {"waiting", "handed"}
+    /\ ask' = [ask EXCEPT ![t][k] = Left(@)]
     /\ UNCHANGED <<log, turn, stage, watch, acked, again, polled, crashes, breach>>
 
 (* To a ticket whose task the worker was given; or to none, where it is at  *)
 (* none that is open.                                                       *)
 Replied(m) ==
-    \/ /\ m \in Replies /\ Ticket(Now)[m] \notin {"none", "queued"} /\ Said(Now)[m] < RepliesMax
+    \/ /\ m \in Replies /\ m \in Kept(Now) /\ Ticket(Now)[m] # "queued" /\ Said(Now)[m] < RepliesMax
        /\ ~(turn[WorkerOf(m)] = m /\ stage[WorkerOf(m)] = "beginning")
        /\ LET d == [Now EXCEPT ![5][m] = @ + 1]
               asked == \E k \in DOMAIN Questions(d)[m] : Questions(d)[m][k] = "answered"
               reaches == \/ ReplyLooksAt = "ticket"
                          \/ watch[m] > 0
                          \/ ReplyLooksAt = "waiter-then-asked-ticket" /\ asked
-          IN  IF ~Open(Now, m) THEN Settle(log, [d EXCEPT ![3][m] = @ + 1], turn, stage, ask, watch, {})
-              ELSE IF reaches THEN Ends(d, {m}, "replied", turn, stage, ask, watch)
+          IN  IF ~Open(Now, m)
+              THEN Settle(log, [d EXCEPT ![3][m] = @ + 1, ![8][m] = FALSE], turn, stage, ask, watch, {})
+              ELSE IF reaches THEN Ends(d, {m}, "replied", turn, stage, ask, watch, {})
               ELSE Settle(log, [d EXCEPT ![4][m] = @ + 1], turn, stage, ask, watch, {})
        /\ UNCHANGED <<again, polled, crashes>>
     \/ /\ m \in Strays /\ Inbox(Now)[m] = 0
@@ -266,24 +313,31 @@ Replied(m) ==
 TurnEnded(t) ==
     LET w == WorkerOf(t)
         pauses == \E k \in DOMAIN ask[t] :
-                      /\ ask[t][k] \in {"waiting", "closed"}
+                      /\ Left(ask[t][k]) = "closed"
                       /\ LateAnswerIsPrompt \/ Questions(Now)[t][k] = "open"
-        closed == [ask EXCEPT ![t] = [k \in DOMAIN @ |-> IF @[k] = "waiting" THEN "closed" ELSE @[k]]]
+        closed == [ask EXCEPT ![t] = [k \in DOMAIN @ |-> Left(@[k])]]
     IN  /\ turn[w] = t /\ stage[w] = "running"
         /\ \/ /\ ~Open(Now, t)
               /\ Settle(log, Now, [turn EXCEPT ![w] = 0], [stage EXCEPT ![w] = "none"], ask, watch, {})
            \/ /\ Open(Now, t) /\ t \in Fails
-              /\ Ends(Now, {t}, "failed", turn, [stage EXCEPT ![w] = "paused"], closed, watch)
+              /\ Ends(Now, {t}, "failed", turn, [stage EXCEPT ![w] = "paused"], closed, watch, {})
            \/ /\ Open(Now, t) /\ pauses
               /\ Settle(log, Now, turn, [stage EXCEPT ![w] = "paused"], closed, watch, {})
            \/ /\ Open(Now, t) /\ ~pauses
-              /\ Ends(Now, {t}, "message", turn, [stage EXCEPT ![w] = "paused"], closed, watch)
+              /\ Ends(Now, {t}, "message", turn, [stage EXCEPT ![w] = "paused"], closed, watch, {})
         /\ UNCHANGED <<again, polled, crashes>>
 
+(* In a turn whose ticket had ended, only its process is gone: a worker     *)
+(* that does not let go of what was replaced must not cost what waits.      *)
 WorkerDied(w) ==
-    /\ Life(Now)[w] = "stopping" \/ (w \in Deaths /\ Life(Now)[w] = "alive")
-    /\ Ends([Now EXCEPT ![7][w] = "gone"], OpenOf(w), "failed",
-            [turn EXCEPT ![w] = 0], [stage EXCEPT ![w] = "none"], ask, watch)
+    LET over == Life(Now)[w] = "alive" /\ turn[w] # 0 /\ ~Open(Now, turn[w])
+        u == [turn EXCEPT ![w] = 0]
+        s == [stage EXCEPT ![w] = "none"]
+    IN  /\ Life(Now)[w] = "stopping" \/ (w \in Deaths /\ Life(Now)[w] = "alive")
+        /\ IF over /\ QueueOutlivesTurn
+           THEN Settle(log, Now, u, s, ask, watch, {})
+           ELSE Ends([Now EXCEPT ![7][w] = "gone"], OpenOf(w), "failed", u, s, ask, watch,
+                     IF over /\ OpenOf(w) # {} THEN {"waiting"} ELSE {})
     /\ UNCHANGED <<again, polled, crashes>>
 
 ----------------------------------------------------------------------------
@@ -313,7 +367,8 @@ Restarted ==
 
 Init ==
     /\ log = << <<[t \in Sends |-> "none"], [t \in Sends |-> <<>>], [t \in Sends |-> 0], [t \in Sends |-> 0],
-                  [t \in Sends |-> 0], [w \in Workers |-> 0], [w \in Workers |-> "alive"]>> >>
+                  [t \in Sends |-> 0], [w \in Workers |-> 0], [w \in Workers |-> "alive"],
+                  [t \in Sends |-> FALSE]>> >>
     /\ turn = [w \in Workers |-> 0]
     /\ stage = [w \in Workers |-> "none"]
     /\ ask = [t \in Sends |-> <<>>]
@@ -328,10 +383,12 @@ OfTicket(t) ==
     \/ Sent(t)
     \/ Answered(t)
     \/ Polled(t)
+    \/ Seen(t)
     \/ WindowClosed(t)
     \/ Cancelled(t)
     \/ Delivered(t)
     \/ Asked(t)
+    \/ AnswerTaken(t)
     \/ AskWindowClosed(t)
     \/ TurnEnded(t)
 
@@ -368,7 +425,16 @@ QuestionReachesLead == \A t \in Sends :
     /\ watch[t] > 0 /\ Len(log) = 1 => ~InputRequired(Now, t)
     /\ Ticket(Now)[t] = "message" => \A k \in DOMAIN Questions(Now)[t] : Questions(Now)[t][k] = "answered"
 AnswerExactlyOnce == \A t \in Sends : Ticket(Now)[t] = "message" => \A k \in DOMAIN ask[t] : ask[t][k] = "given"
-AcknowledgedSurvivesCrash == Both(acked, Told(Disk)) = Told(Disk)
+WaitingTicketSurvives == "waiting" \notin breach
+UnseenIsKept == "unseen" \notin breach
+
+(* What made room for a newer ticket was seen before.                       *)
+AcknowledgedSurvivesCrash == LET told == Told(Disk) IN
+        /\ \A t \in Sends : \/ Ticket(Now)[t] = "forgotten"
+                            \/ /\ acked[1][t] => told[1][t]
+                               /\ acked[2][t] <= told[2][t]
+                               /\ acked[3][t] <= told[3][t]
+        /\ \A w \in Workers : acked[4][w] <= told[4][w]
 
 Answer(t, k) == k \in DOMAIN Questions(Disk)[t] /\ Questions(Disk)[t][k] = "answered"
 Given(t, k) == k \in DOMAIN ask[t] /\ ask[t][k] = "given"

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, fmt::Write as _, fs, path::Path};
 
 use lastword_core::delegation::{
-    Delegation, LeadId, Limits, QuestionId, Refused, RequestKey, Step, TicketId, TurnEnd, WorkerId,
+    Call, Delegation, LeadId, Limits, QuestionId, Refused, RequestKey, Step, TicketId, TurnEnd, WorkerId,
 };
 
 /// The page, from the root of the repository.
@@ -88,11 +88,12 @@ pub fn render() -> String {
 type Brings = fn(TicketId) -> Step;
 
 /// What may happen to a ticket. Its question is its first one.
-const STEPS: [(&str, Brings); 15] = [
+const STEPS: [(&str, Brings); 17] = [
     ("`Sent`, also again with its key", |ticket| sent(ticket, false)),
     ("`Sent`, a newer one with `replace`", |_| sent(TicketId(9), true)),
     ("`Delivered`", |ticket| Step::Delivered { ticket }),
     ("`Asked`", |ticket| Step::Asked { worker: WORKER, ticket }),
+    ("`AnswerTaken`", |_| Step::AnswerTaken { question: QuestionId(1) }),
     ("`AskWindowClosed`", |_| Step::AskWindowClosed { question: QuestionId(1) }),
     ("`Answered`", |_| Step::Answered { lead: LEAD, question: QuestionId(1), watch: false }),
     ("`Replied` to it", |ticket| Step::Replied { worker: WORKER, ticket: Some(ticket) }),
@@ -100,6 +101,7 @@ const STEPS: [(&str, Brings); 15] = [
     ("`TurnEnded`", |ticket| Step::TurnEnded { ticket, end: TurnEnd::Ended }),
     ("`TurnEnded` with an error", |ticket| Step::TurnEnded { ticket, end: TurnEnd::Failed }),
     ("`Polled`, until `WindowClosed`", |ticket| Step::Polled { lead: LEAD, ticket }),
+    ("`Seen`", |ticket| Step::Seen { lead: LEAD, ticket }),
     ("`Cancelled`", |ticket| Step::Cancelled { lead: LEAD, ticket }),
     ("`Stopped`, its worker", |_| Step::Stopped { lead: LEAD, worker: WORKER }),
     ("`WorkerDied`", |_| Step::WorkerDied { worker: WORKER }),
@@ -133,7 +135,9 @@ fn label(machine: &Delegation, ticket: TicketId) -> String {
     let Some(row) = machine.decided().tickets.get(&ticket) else { return "none".to_owned() };
     let stage = machine.stage(row.worker).filter(|_| machine.turn(row.worker) == Some(ticket));
     let (state, is_open) = (row.state(), row.is_open());
+    let is_handed = row.questions.keys().any(|question| machine.call(*question) == Some(Call::Handed));
     let more = match stage {
+        Some("running") if is_handed => ", and its call was handed the answer",
         Some("beginning") => ", and that its turn begins is being stored",
         Some("delivering") if is_open => ", and its prompt is being given",
         Some("paused") => ", and its prompt has ended",
@@ -180,6 +184,7 @@ fn states() -> Vec<(Delegation, TicketId)> {
         begun(&[]),
         begun(std::slice::from_ref(&delivered)),
         begun(&asked),
+        begun(&[&asked[..], std::slice::from_ref(&answered)].concat()),
         begun(&[&asked[..], std::slice::from_ref(&ended)].concat()),
         begun(&[&asked[..], &[answered, replied.clone()]].concat()),
         begun(&[delivered.clone(), replied, ended.clone()]),

@@ -13,6 +13,9 @@
 //! gone. A ticket whose task was given to one fails: the worker may have done a part of it, and to run it again might do that
 //! twice. A queued ticket keeps its place, and its worker is launched again.
 //!
+//! **What its lead was not shown is not forgotten.** Where as many tickets are kept as may, a new one takes the place of the
+//! oldest that has ended and was shown to its lead as it ended ([`Step::Seen`]).
+//!
 //! Tasks, questions, answers and replies are names here. What they say stays with whoever drives the machine.
 
 use alloc::{
@@ -28,8 +31,8 @@ mod record;
 mod step;
 
 pub use record::{
-    Asked, Ending, Inbox, LeadId, Life, Progress, QuestionId, Record, ReplyId, RequestKey, State, Tables, Ticket,
-    TicketId, WatchId, Worker, WorkerId,
+    Asked, Ending, Inbox, LeadId, Life, Marks, Progress, QuestionId, Record, ReplyId, RequestKey, State, Tables,
+    Ticket, TicketId, WatchId, Worker, WorkerId,
 };
 pub use step::{Effect, Effects, Prompt, Receipt, Refused, Step, TurnEnd};
 
@@ -41,7 +44,7 @@ pub struct Limits {
     pub workers_max: usize,
     /// How many tickets may wait for one worker.
     pub tickets_queued_max: usize,
-    /// How many tickets are kept, ended ones included.
+    /// How many tickets are kept, ended ones included. One more takes the place of one that its lead has seen the end of.
     pub tickets_max: usize,
     /// How many questions of one ticket may be open.
     pub questions_open_max: usize,
@@ -87,13 +90,14 @@ pub struct Delegation {
     journal: VecDeque<Entry>,
     /// The workers that live.
     seats: BTreeMap<WorkerId, Seat>,
-    /// The questions of open tickets that the worker has no answer to, each with whether a call of it waits.
+    /// The questions of open tickets that the worker has no answer to, each with what became of the call that asked it.
     asks: BTreeMap<QuestionId, Ask>,
     /// The calls that watch.
     watches: BTreeMap<WatchId, TicketId>,
     /// The ticket of each question and of each key: where to look in the tables.
     questions: BTreeMap<QuestionId, TicketId>,
     keys: BTreeMap<(LeadId, RequestKey), TicketId>,
+    last_question: u64,
     last_reply: u64,
     last_watch: u64,
     /// It was restored, and has not restarted.
@@ -133,7 +137,18 @@ enum Stage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Ask {
     ticket: TicketId,
-    waiting: bool,
+    call: Call,
+}
+
+/// What became of the call by which a worker asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Call {
+    /// It waits for the answer.
+    Waiting,
+    /// It was handed the answer, and has not said that it took it.
+    Handed,
+    /// It left without an answer, which will be a prompt.
+    Left,
 }
 
 /// What one step does.
@@ -144,7 +159,7 @@ struct Change {
     /// The rows that it writes.
     workers: BTreeSet<WorkerId>,
     tickets: BTreeSet<TicketId>,
-    inboxes: Vec<Record>,
+    others: Vec<Record>,
     /// Where something may go on.
     settle_workers: BTreeSet<WorkerId>,
     settle_tickets: BTreeSet<TicketId>,
@@ -182,6 +197,7 @@ impl Delegation {
             limits,
             questions: stored.tickets.iter().flat_map(of_ticket).collect(),
             keys: stored.tickets.iter().filter_map(key).collect(),
+            last_question: stored.last_question(),
             last_reply: stored.last_reply(),
             now: stored.clone(),
             stored,
@@ -215,10 +231,16 @@ impl Delegation {
             }
             Step::Delivered { ticket } => self.delivered(ticket, &mut change)?,
             Step::Asked { worker, ticket } => self.asked(worker, ticket, &mut change)?,
+            Step::AnswerTaken { question } => {
+                let is_handed = self.asks.get(&question).is_some_and(|ask| ask.call == Call::Handed);
+                if !is_handed {
+                    return Err(Refused::NotHanded);
+                }
+                self.asks.remove(&question);
+            }
             Step::AskWindowClosed { question } => {
-                let ask = self.asks.get_mut(&question).filter(|ask| ask.waiting).ok_or(Refused::NotWaiting)?;
-                ask.waiting = false;
-                change.settle_tickets.insert(ask.ticket);
+                let ask = self.asks.get_mut(&question).filter(|ask| ask.call != Call::Left);
+                ask.ok_or(Refused::NotWaiting)?.call = Call::Left;
             }
             Step::Answered { lead, question, watch } => self.answered(lead, question, watch, &mut change)?,
             Step::Replied { worker, ticket } => self.replied(worker, ticket, &mut change)?,
@@ -232,6 +254,7 @@ impl Delegation {
             Step::WindowClosed { watch } => {
                 self.watches.remove(&watch).ok_or(Refused::NoSuchWatch)?;
             }
+            Step::Seen { lead, ticket } => self.seen(lead, ticket, &mut change)?,
             Step::Cancelled { lead, ticket } => self.cancelled(lead, ticket, &mut change)?,
             Step::Stopped { lead, worker } => self.stopped(lead, worker, &mut change)?,
             Step::WorkerDied { worker } => self.worker_died(worker, &mut change)?,
@@ -268,8 +291,15 @@ impl Delegation {
                 steps.push(Step::WorkerDied { worker: *worker });
             }
         }
-        let waiting = self.asks.iter().filter(|(_, ask)| ask.waiting);
-        steps.extend(waiting.map(|(question, _)| Step::AskWindowClosed { question: *question }));
+        for (question, ask) in &self.asks {
+            let question = *question;
+            if ask.call == Call::Handed {
+                steps.push(Step::AnswerTaken { question });
+            }
+            if ask.call != Call::Left {
+                steps.push(Step::AskWindowClosed { question });
+            }
+        }
         steps.extend(self.watches.keys().map(|watch| Step::WindowClosed { watch: *watch }));
         steps
     }
@@ -345,11 +375,19 @@ impl Delegation {
         self.seats.get(&worker).into_iter().flat_map(|seat| seat.queue.iter().copied())
     }
 
-    /// Whether a call of the worker waits for the answer to this question; none where the worker has the answer, or will
-    /// never have it.
+    /// What became of the call that asked this question; none where the worker has the answer, or will never have it.
     #[must_use]
-    pub fn waits(&self, question: QuestionId) -> Option<bool> {
-        self.asks.get(&question).map(|ask| ask.waiting)
+    pub fn call(&self, question: QuestionId) -> Option<Call> {
+        self.asks.get(&question).map(|ask| ask.call)
+    }
+
+    /// Whether the end of a worker's process is not the end of the worker, because it was at a ticket that has ended: it is
+    /// started again then, for the tickets that wait.
+    #[must_use]
+    pub fn outlives_its_process(&self, worker: WorkerId) -> bool {
+        let is_alive = self.now.workers.get(&worker).is_some_and(|row| row.life == Life::Alive);
+        let turn = self.turn(worker).and_then(|ticket| self.now.tickets.get(&ticket));
+        is_alive && turn.is_some_and(|row| !row.is_open())
     }
 
     /// The ticket of a question.
@@ -371,7 +409,7 @@ impl Delegation {
     /// How many rows, places, questions, calls and entries it remembers.
     #[must_use]
     pub fn size(&self) -> usize {
-        let rows = self.now.workers.len() + self.now.tickets.len();
+        let rows = self.now.workers.len() + self.now.tickets.len() + self.now.seen.len();
         let inboxes: usize = self.now.inboxes.values().map(|inbox| inbox.replies.len()).sum();
         rows + inboxes + self.questions.len() + self.keys.len() + self.watches.len() + self.journal.len()
     }
@@ -430,16 +468,21 @@ impl Delegation {
             Some(seat) if row.life == Life::Alive => seat.queue.len(),
             _ => return Err(Refused::WorkerGone),
         };
-        if self.now.tickets.len() >= self.limits.tickets_max {
+        let is_full = self.now.tickets.len() >= self.limits.tickets_max;
+        let forgettable = if is_full { self.forgettable() } else { None };
+        if is_full && forgettable.is_none() {
             return Err(Refused::TooManyTickets);
         }
         if queued >= self.limits.tickets_queued_max && !replace {
             return Err(Refused::QueueFull);
         }
+        let ticket = TicketId(self.now.tickets.last_key_value().map_or(0, |(last, _)| last.0) + 1);
+        if let Some(old) = forgettable {
+            self.forget(old, change);
+        }
         if replace {
             self.end_all(worker, Ending::Replaced, change);
         }
-        let ticket = TicketId(self.now.tickets.last_key_value().map_or(0, |(last, _)| last.0) + 1);
         if let Some(key) = &key {
             self.keys.insert((lead, key.clone()), ticket);
         }
@@ -485,6 +528,41 @@ impl Delegation {
         Ok(())
     }
 
+    /// The oldest ticket that may be forgotten: its lead was shown how it ended, and no turn of it goes on.
+    fn forgettable(&self) -> Option<TicketId> {
+        let turns: BTreeSet<TicketId> =
+            self.seats.values().filter_map(|seat| seat.turn).map(|(ticket, _)| ticket).collect();
+        self.now.seen.difference(&turns).next().copied()
+    }
+
+    fn forget(&mut self, ticket: TicketId, change: &mut Change) {
+        let Some(row) = self.now.tickets.get(&ticket).cloned() else { return };
+        for question in row.questions.keys() {
+            self.questions.remove(question);
+        }
+        if let Some(key) = &row.key {
+            self.keys.remove(&(row.lead, key.clone()));
+        }
+        let Marks { question, reply } = self.now.marks;
+        let marks = Marks { question: question.max(row.last_question()), reply: reply.max(row.last_reply()) };
+        for record in [Record::Forgotten(ticket, row), Record::Marks(marks)] {
+            self.now.put(record.clone());
+            change.others.push(record);
+        }
+    }
+
+    /// What its lead was shown is what is stored, and nothing may have come to it since.
+    fn seen(&mut self, lead: LeadId, ticket: TicketId, change: &mut Change) -> Result<(), Refused> {
+        let row = self.stored.tickets.get(&ticket).ok_or(Refused::NoSuchTicket)?;
+        is_yours(row.lead == lead)?;
+        if row.is_open() || !self.is_stored(ticket) || self.now.seen.contains(&ticket) {
+            return Err(Refused::NothingToSee);
+        }
+        self.now.seen.insert(ticket);
+        change.others.push(Record::Seen(ticket));
+        Ok(())
+    }
+
     fn cancelled(&mut self, lead: LeadId, ticket: TicketId, change: &mut Change) -> Result<(), Refused> {
         let row = self.now.tickets.get(&ticket).ok_or(Refused::NoSuchTicket)?;
         is_yours(row.lead == lead)?;
@@ -511,12 +589,13 @@ impl Delegation {
     }
 
     fn inbox_read(&mut self, lead: LeadId, through: ReplyId, change: &mut Change) -> Result<(), Refused> {
-        let inbox = self.now.inboxes.get_mut(&lead).ok_or(Refused::NothingToRead)?;
-        if inbox.read.is_some_and(|read| through <= read) || !inbox.replies.contains_key(&through) {
+        let inbox = self.now.inboxes.get(&lead).ok_or(Refused::NothingToRead)?;
+        if !inbox.replies.contains_key(&through) {
             return Err(Refused::NothingToRead);
         }
-        inbox.read = Some(through);
-        change.inboxes.push(Record::InboxRead(lead, through));
+        let record = Record::InboxRead(lead, through);
+        self.now.put(record.clone());
+        change.others.push(record);
         change.take_in(Receipt::InboxRead(lead));
         Ok(())
     }
@@ -560,12 +639,13 @@ impl Delegation {
         if row.open_questions().count() >= self.limits.questions_open_max {
             return Err(Refused::TooManyQuestions);
         }
-        let question = QuestionId(self.questions.last_key_value().map_or(0, |(last, _)| last.0) + 1);
+        self.last_question += 1;
+        let question = QuestionId(self.last_question);
         if let Some(row) = self.now.tickets.get_mut(&ticket) {
             row.questions.insert(question, Asked::Open);
         }
         self.questions.insert(question, ticket);
-        self.asks.insert(question, Ask { ticket, waiting: true });
+        self.asks.insert(question, Ask { ticket, call: Call::Waiting });
         change.take_in(Receipt::Question(question));
         change.write(ticket);
         Ok(())
@@ -582,12 +662,11 @@ impl Delegation {
                 return Err(Refused::WhichTicket);
             }
             let inbox = self.now.inboxes.entry(lead).or_default();
-            let unread = inbox.replies.keys().filter(|reply| inbox.read.is_none_or(|read| **reply > read)).count();
-            if unread >= self.limits.replies_kept_max {
+            if inbox.replies.len() >= self.limits.replies_kept_max {
                 return Err(Refused::TooManyReplies);
             }
             inbox.replies.insert(reply, worker);
-            change.inboxes.push(Record::Inbox(lead, reply, worker));
+            change.others.push(Record::Inbox(lead, reply, worker));
             self.last_reply = reply.0;
             change.take_in(Receipt::Reply(reply));
             return Ok(());
@@ -610,6 +689,9 @@ impl Delegation {
             if guard!(self.limits, "late-reply-is-kept", true) {
                 row.late_replies.push(reply);
             }
+            if guard!(self.limits, "late-reply-is-to-be-seen", true) {
+                self.now.seen.remove(&ticket);
+            }
             change.write(ticket);
         }
         Ok(())
@@ -622,9 +704,9 @@ impl Delegation {
         }
         let is_open = row.is_open();
         *stage = Stage::Paused;
-        // Whatever of the worker waited ended with its turn.
+        // Whatever of the worker waited ended with its prompt. An answer that was handed to a call and not taken comes again.
         for ask in self.asks.values_mut().filter(|ask| ask.ticket == ticket) {
-            ask.waiting = false;
+            ask.call = Call::Left;
         }
         let waits_for_answer = self.asks.values().any(|ask| ask.ticket == ticket);
         if !is_open {
@@ -640,9 +722,15 @@ impl Delegation {
     }
 
     fn worker_died(&mut self, worker: WorkerId, change: &mut Change) -> Result<(), Refused> {
+        let outlives = guard!(self.limits, "queue-outlives-a-turn-that-is-over", self.outlives_its_process(worker));
         let row = self.now.workers.get_mut(&worker).ok_or(Refused::NoSuchWorker)?;
         if row.life == Life::Gone {
             return Err(Refused::WorkerGone);
+        }
+        if outlives && let Some(seat) = self.seats.get_mut(&worker) {
+            (seat.launched, seat.turn) = (false, None);
+            change.settle_workers.insert(worker);
+            return Ok(());
         }
         row.life = Life::Gone;
         change.workers.insert(worker);
@@ -664,7 +752,11 @@ impl Delegation {
                 match &record {
                     Record::Worker(worker, _) => drop(change.settle_workers.insert(*worker)),
                     Record::Ticket(ticket, _) => drop(change.settle_tickets.insert(*ticket)),
-                    Record::Inbox(..) | Record::InboxRead(..) => {}
+                    Record::Seen(_)
+                    | Record::Forgotten(..)
+                    | Record::Marks(_)
+                    | Record::Inbox(..)
+                    | Record::InboxRead(..) => {}
                 }
                 self.stored.put(record);
             }
@@ -730,6 +822,9 @@ impl Delegation {
             return;
         }
         row.progress = Progress::Ended(ending);
+        if !guard!(self.limits, "ended-is-to-be-seen", true) {
+            self.now.seen.insert(ticket);
+        }
         let is_cancelled = row.state() == State::Cancelled;
         let worker = row.worker;
         change.write(ticket);
@@ -786,10 +881,18 @@ impl Delegation {
         for question in
             row.questions.iter().filter(|(_, asked)| **asked == Asked::Answered).map(|(question, _)| *question)
         {
-            match (self.asks.get(&question), &mut stage) {
-                (Some(ask), _) if ask.waiting => change.effects.push(Effect::Answer(question)),
-                (Some(_), Some(stage))
-                    if **stage == Stage::Paused && guard!(self.limits, "late-answer-is-a-prompt", true) =>
+            match (self.asks.get_mut(&question), &mut stage) {
+                (Some(ask), _) if ask.call == Call::Waiting => {
+                    change.effects.push(Effect::Answer(question));
+                    if guard!(self.limits, "handed-is-not-taken", true) {
+                        ask.call = Call::Handed;
+                        continue;
+                    }
+                }
+                (Some(ask), Some(stage))
+                    if ask.call == Call::Left
+                        && **stage == Stage::Paused
+                        && guard!(self.limits, "late-answer-is-a-prompt", true) =>
                 {
                     **stage = Stage::Delivering;
                     change.effects.push(Effect::Deliver { ticket, prompt: Prompt::Answer(question) });
@@ -842,7 +945,7 @@ impl Delegation {
             change.workers.iter().filter_map(|id| Some(Record::Worker(*id, self.now.workers.get(id)?.clone())));
         let tickets =
             change.tickets.iter().filter_map(|id| Some(Record::Ticket(*id, self.now.tickets.get(id)?.clone())));
-        let records: Vec<Record> = workers.chain(tickets).chain(core::mem::take(&mut change.inboxes)).collect();
+        let records: Vec<Record> = workers.chain(tickets).chain(core::mem::take(&mut change.others)).collect();
         let mut receipts = core::mem::take(&mut change.receipts);
         if !records.is_empty() {
             change.effects.push(Effect::Persist(records.clone()));
@@ -883,6 +986,7 @@ impl fmt::Debug for Delegation {
             .field("seats", &self.seats)
             .field("asks", &self.asks)
             .field("watches", &self.watches)
+            .field("last_question", &self.last_question)
             .field("last_reply", &self.last_reply)
             .field("last_watch", &self.last_watch)
             .field("restored", &self.restored)

@@ -34,7 +34,7 @@ pub struct Forced {
 
 /// The names of all guards. A name that stands here and in no `guard!` is found by the checker, the reverse by the compiler.
 #[cfg(feature = "check")]
-pub const GUARDS: [&str; 38] = [
+pub const GUARDS: [&str; 42] = [
     "acknowledged-once-stored",
     "answered-at-once-only-while-held",
     "busy-session-refuses",
@@ -42,17 +42,20 @@ pub const GUARDS: [&str; 38] = [
     "cancel-ends-earlier-prompts",
     "clean-up-own-entry-only",
     "ended-handler-is-dropped-in-the-end",
+    "ended-is-to-be-seen",
     "ended-prompt-says-cancelled",
     "ended-request-never-runs",
     "ended-stays-ended",
     "ended-whatever-it-returned",
     "full-queue-holds-the-reader",
     "given-answer-is-given-once",
+    "handed-is-not-taken",
     "idle-session-is-forgotten",
     "in-flight-bound",
     "late-answer-is-a-prompt",
     "late-caller-releases",
     "late-reply-is-kept",
+    "late-reply-is-to-be-seen",
     "later-notification-waits-for-caller",
     "newer-prompt-waits",
     "next-ticket-begins",
@@ -62,6 +65,7 @@ pub const GUARDS: [&str; 38] = [
     "one-turn-of-a-worker",
     "peer-wait-releases",
     "question-is-shown",
+    "queue-outlives-a-turn-that-is-over",
     "reply-comes-from-its-worker",
     "reply-completes-its-ticket",
     "reply-says-which-turn",

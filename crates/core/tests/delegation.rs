@@ -1,8 +1,8 @@
 //! The tickets of a delegation: the full path on which another service lost a reply, refusals, the store, and restarts.
 
 use lastword_core::delegation::{
-    Delegation, Effect, Ending, LeadId, Limits, Progress, Prompt, QuestionId, Receipt, Record, Refused, ReplyId,
-    RequestKey, State, Step, Tables, TicketId, TurnEnd, WatchId, WorkerId,
+    Call, Delegation, Effect, Ending, LeadId, Limits, Marks, Progress, Prompt, QuestionId, Receipt, Record, Refused,
+    ReplyId, RequestKey, State, Step, Tables, TicketId, TurnEnd, WatchId, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -124,6 +124,30 @@ fn an_answer_whose_ask_has_given_up_is_the_next_prompt_of_that_turn_and_is_given
 }
 
 #[test]
+fn an_answer_that_was_handed_to_a_call_that_left_before_it_took_it_is_the_next_prompt() {
+    let mut service = begun();
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    let taken = Step::AnswerTaken { question: QUESTION };
+    assert_eq!(service.machine.apply(taken.clone()), Err(Refused::NotHanded));
+    let effects = service.take(Step::Answered { lead: LEAD, question: QUESTION, watch: false });
+    assert!(effects.contains(&Effect::Answer(QUESTION)));
+    assert_eq!(service.machine.call(QUESTION), Some(Call::Handed));
+    service.take(Step::AskWindowClosed { question: QUESTION });
+    assert_eq!(service.machine.apply(taken.clone()), Err(Refused::NotHanded));
+    let effects = service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    assert_eq!(effects, [Effect::Deliver { ticket: TICKET, prompt: Prompt::Answer(QUESTION) }]);
+
+    // One that is taken is given, and never comes again.
+    let mut service = begun();
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    service.take(Step::Answered { lead: LEAD, question: QUESTION, watch: false });
+    service.take(taken.clone());
+    assert_eq!((service.machine.call(QUESTION), service.machine.apply(taken)), (None, Err(Refused::NotHanded)));
+    let effects = service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    assert!(!effects.iter().any(|effect| matches!(effect, Effect::Deliver { .. })));
+}
+
+#[test]
 fn two_questions_of_one_turn_have_ids_of_their_own_and_each_gets_its_answer() {
     let mut service = begun();
     service.take(Step::Asked { worker: WORKER, ticket: TICKET });
@@ -132,7 +156,7 @@ fn two_questions_of_one_turn_have_ids_of_their_own_and_each_gets_its_answer() {
     let effects = service.take(Step::Answered { lead: LEAD, question: QuestionId(2), watch: false });
     assert!(effects.contains(&Effect::Answer(QuestionId(2))) && !effects.contains(&Effect::Answer(QuestionId(1))));
     assert_eq!(service.machine.ticket(TICKET).unwrap().questions, [QuestionId(1)]);
-    assert_eq!(service.machine.waits(QuestionId(1)), Some(true));
+    assert_eq!(service.machine.call(QuestionId(1)), Some(Call::Waiting));
 }
 
 #[test]
@@ -183,6 +207,64 @@ fn a_newer_ticket_that_replaces_ends_the_older_ones_and_begins_when_the_running_
 }
 
 #[test]
+fn a_worker_that_must_be_killed_because_it_does_not_let_go_of_a_replaced_ticket_is_started_again_for_the_newer_one() {
+    let mut service = begun();
+    service.take(Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: true, watch: false });
+    assert!(service.machine.outlives_its_process(WORKER));
+    let effects = service.take(Step::WorkerDied { worker: WORKER });
+    assert_eq!(effects[0], Effect::Launch(WORKER));
+    assert!(effects.contains(&Effect::Deliver { ticket: TicketId(2), prompt: Prompt::Task }));
+    assert_eq!([1, 2].map(|ticket| service.state(TicketId(ticket))), [State::Cancelled, State::Working]);
+    // It dies in the turn of a ticket that is open: that is its own fault.
+    service.take(Step::WorkerDied { worker: WORKER });
+    assert_eq!(service.state(TicketId(2)), State::Failed);
+    assert_eq!(service.machine.apply(Step::WorkerDied { worker: WORKER }), Err(Refused::WorkerGone));
+}
+
+#[test]
+fn where_tickets_are_full_a_new_one_takes_the_place_of_the_oldest_that_its_lead_has_seen_the_end_of() {
+    let mut limits = Limits::default();
+    limits.tickets_max = 2;
+    let mut service = Service::new(limits);
+    let key = Some(RequestKey::from("k"));
+    let send = |key| Step::Sent { lead: LEAD, worker: WORKER, key, replace: false, watch: false };
+    service.take(send(key.clone()));
+    service.take(Step::Delivered { ticket: TICKET });
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    let seen = Step::Seen { lead: LEAD, ticket: TICKET };
+    assert_eq!(service.machine.apply(seen.clone()), Err(Refused::NothingToSee));
+    service.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) });
+    service.send();
+    // Nobody was shown the reply.
+    assert_eq!(service.machine.apply(send(None)), Err(Refused::TooManyTickets));
+    service.take(seen.clone());
+    assert_eq!(service.machine.apply(seen.clone()), Err(Refused::NothingToSee));
+    // Its turn goes on.
+    assert_eq!(service.machine.apply(send(None)), Err(Refused::TooManyTickets));
+    service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    // A late reply is to be seen as well.
+    service.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) });
+    assert_eq!(service.machine.apply(send(None)), Err(Refused::TooManyTickets));
+    service.take(seen);
+    service.restart();
+    let row = service.machine.ticket(TICKET).unwrap().ticket.clone();
+    let effects = service.send();
+    assert!(effects.iter().any(
+        |effect| matches!(effect, Effect::Persist(records) if records.contains(&Record::Forgotten(TICKET, row.clone())))
+    ));
+    assert_eq!(service.machine.ticket(TICKET), None);
+    // No id comes again, neither now nor after a restart; and its key is free.
+    service.restart();
+    service.take(Step::Seen { lead: LEAD, ticket: TicketId(2) });
+    let effects = service.take(send(key));
+    assert!(effects.contains(&Effect::Acknowledge(Receipt::Ticket(TicketId(4)))), "{effects:?}");
+    service.take(Step::Spawned { lead: LEAD });
+    let stray = Step::Replied { worker: WorkerId(2), ticket: None };
+    assert!(service.take(stray).contains(&Effect::Acknowledge(Receipt::Reply(ReplyId(3)))));
+    assert_eq!(service.machine.stored().marks, Marks { question: 1, reply: 2 });
+}
+
+#[test]
 fn a_send_that_is_repeated_with_its_key_gives_the_same_ticket_also_after_a_restart() {
     let mut service = Service::new(Limits::default());
     let key = Some(RequestKey::from("k"));
@@ -198,10 +280,15 @@ fn a_send_that_is_repeated_with_its_key_gives_the_same_ticket_also_after_a_resta
 #[test]
 fn a_worker_that_dies_fails_its_open_tickets_and_no_other() {
     let mut service = begun();
-    service.send();
     service.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) });
+    service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    service.send();
+    service.send();
     service.take(Step::WorkerDied { worker: WORKER });
-    assert_eq!([1, 2].map(|ticket| service.state(TicketId(ticket))), [State::Completed, State::Failed]);
+    assert_eq!(
+        [1, 2, 3].map(|ticket| service.state(TicketId(ticket))),
+        [State::Completed, State::Failed, State::Failed]
+    );
     let send = Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false };
     assert_eq!(service.machine.apply(send), Err(Refused::WorkerGone));
 }
@@ -216,6 +303,7 @@ fn what_is_somebody_elses_is_refused() {
         Step::Sent { lead: other, worker: WORKER, key: None, replace: false, watch: false },
         Step::Answered { lead: other, question: QUESTION, watch: false },
         Step::Polled { lead: other, ticket: TICKET },
+        Step::Seen { lead: other, ticket: TICKET },
         Step::Cancelled { lead: other, ticket: TICKET },
         Step::Stopped { lead: other, worker: WORKER },
         Step::Asked { worker: WorkerId(2), ticket: TICKET },
@@ -253,7 +341,7 @@ fn each_bound_refuses_and_says_so() {
 }
 
 fn steps() -> impl Strategy<Value = Step> {
-    let (worker, ticket, question) = (1u64..3, 1u64..5, 1u64..4);
+    let (worker, ticket, question) = (1u64..3, 1u64..9, 1u64..6);
     let lead = || (1u64..3).prop_map(LeadId);
     prop_oneof![
         lead().prop_map(|lead| Step::Spawned { lead }),
@@ -276,6 +364,7 @@ fn steps() -> impl Strategy<Value = Step> {
         (worker.clone(), prop::option::of(ticket.clone()))
             .prop_map(|(worker, ticket)| Step::Replied { worker: WorkerId(worker), ticket: ticket.map(TicketId) }),
         (lead(), ticket.clone()).prop_map(|(lead, ticket)| Step::Polled { lead, ticket: TicketId(ticket) }),
+        (lead(), ticket.clone()).prop_map(|(lead, ticket)| Step::Seen { lead, ticket: TicketId(ticket) }),
         (lead(), ticket.clone()).prop_map(|(lead, ticket)| Step::Cancelled { lead, ticket: TicketId(ticket) }),
         (lead(), worker).prop_map(|(lead, worker)| Step::Stopped { lead, worker: WorkerId(worker) }),
         ticket.clone().prop_map(|ticket| Step::Delivered { ticket: TicketId(ticket) }),
@@ -288,8 +377,11 @@ proptest! {
     fn whatever_happens_a_refusal_changes_nothing_an_ended_ticket_stays_and_every_owed_step_is_taken(
         choices in prop::collection::vec((steps(), any::<u16>(), 0u8..8), 1..150)
     ) {
-        let mut machine = Delegation::new(Limits::default());
+        let mut limits = Limits::default();
+        limits.tickets_max = 3;
+        let mut machine = Delegation::new(limits);
         let mut store = Tables::default();
+        let (mut newest, mut shown) = (TicketId(0), Vec::new());
         for (step, choice, kind) in choices {
             let owed = machine.may_come();
             for step in &owed {
@@ -308,12 +400,37 @@ proptest! {
                 let records: Vec<Record> = machine.unstored().take(entries).flatten().cloned().collect();
                 records.into_iter().for_each(|record| store.put(record));
             }
-            if machine.apply(step).is_err() {
-                prop_assert_eq!(&machine, &before);
+            match machine.apply(step.clone()) {
+                Err(_) => prop_assert_eq!(&machine, &before),
+                Ok(_) if step == Step::Restarted => {}
+                Ok(effects) => {
+                    if let Step::Seen { ticket, .. } = step {
+                        shown.push((ticket, before.stored().tickets[&ticket].clone()));
+                    }
+                    for effect in effects {
+                        match effect {
+                            // Nothing is forgotten but what its lead was shown as it is.
+                            Effect::Persist(records) => for record in records {
+                                if let Record::Forgotten(ticket, row) = record {
+                                    prop_assert!(shown.contains(&(ticket, row)));
+                                }
+                            },
+                            // An id that anybody was told of is never given again.
+                            Effect::Acknowledge(Receipt::Ticket(ticket)) => newest = newest.max(ticket),
+                            Effect::Accept(Receipt::Ticket(ticket)) => {
+                                let is_known = before.decided().tickets.contains_key(&ticket);
+                                prop_assert!(is_known || ticket > newest, "{ticket:?} after {newest:?}");
+                            }
+                            _ => {}
+                        }
+                    }
+                }
             }
             prop_assert_eq!(machine.stored(), &store);
+            prop_assert!(machine.decided().tickets.len() <= 3);
             for (id, ticket) in before.stored().tickets.iter().filter(|(_, ticket)| !ticket.is_open()) {
-                prop_assert_eq!(ticket.progress, machine.stored().tickets[id].progress);
+                let now = machine.stored().tickets.get(id);
+                prop_assert!(now.is_none_or(|now| now.progress == ticket.progress));
             }
             // A queued ticket stands in its queue, and nothing else does.
             for (id, ticket) in &machine.decided().tickets {

@@ -2,11 +2,11 @@
 //! daemon that may die at any moment.
 //!
 //! Left out, as in the specification: spawning (the workers live from the start; tests of the core have it), reading an
-//! inbox, several leads, the bounds, and what is said.
+//! inbox, several leads, the bounds but for that of tickets, and what is said.
 
 use std::collections::BTreeSet;
 
-use lastword_core::delegation::{Asked, LeadId, Limits, RequestKey, Step, Tables, TicketId, TurnEnd, WorkerId};
+use lastword_core::delegation::{Asked, Call, LeadId, Limits, RequestKey, Step, Tables, TicketId, TurnEnd, WorkerId};
 
 use crate::{
     configuration::{Configuration, ConfigurationError},
@@ -42,6 +42,7 @@ pub struct DelegationModel {
     replies_max: usize,
     strays: BTreeSet<usize>,
     polls: BTreeSet<usize>,
+    sees: BTreeSet<usize>,
     cancels: BTreeSet<usize>,
     fails: BTreeSet<usize>,
     stops: BTreeSet<usize>,
@@ -81,19 +82,21 @@ impl DelegationModel {
             replies_max: configuration.number("RepliesMax")?,
             strays: set("Strays")?,
             polls: set("Polls")?,
+            sees: set("Sees")?,
             cancels: set("Cancels")?,
             fails: set("Fails")?,
             stops: set("Stops")?,
             deaths: set("Deaths")?,
             crashes: configuration.number("Crashes")?,
-            limits,
+            limits: with_room(limits, configuration.number("TicketsMax")?),
         })
     }
 
-    /// The same leads and workers in front of a machine with other limits, for example with a guard forced.
+    /// The same leads and workers in front of a machine with other limits, for example with a guard forced. There is room for
+    /// as many tickets.
     #[must_use]
     pub fn with_limits(&self, limits: Limits) -> Self {
-        Self { limits, ..self.clone() }
+        Self { limits: with_room(limits, self.limits.tickets_max), ..self.clone() }
     }
 
     /// The worker of a ticket, both from 0.
@@ -117,16 +120,18 @@ impl DelegationModel {
     fn of_lead(&self, world: &World, ticket: usize, steps: &mut Vec<Step>) {
         let number = ticket + 1;
         let fate = &world.fates[ticket];
-        let is_sent = world.row(ticket).is_some();
-        if (!is_sent && (0..ticket).all(|earlier| world.row(earlier).is_some()))
-            || (is_sent && self.keyed.contains(&number) && !fate.again)
-        {
+        let is_kept = world.row(ticket).is_some();
+        let is_sent = |ticket| world.row(ticket).is_some() || world.is_forgotten(ticket);
+        if (!is_sent(ticket) && (0..ticket).all(is_sent)) || (is_kept && self.keyed.contains(&number) && !fate.again) {
             steps.push(self.sending(ticket));
         }
         let Some(id) = fate.id else { return };
         // A lead knows a ticket once it was told of it, and a question once it is shown.
         if fate.acknowledged && self.polls.contains(&number) && !fate.polled {
             steps.push(Step::Polled { lead: LEAD, ticket: id });
+        }
+        if self.sees.contains(&number) {
+            steps.push(Step::Seen { lead: LEAD, ticket: id });
         }
         if fate.acknowledged && self.cancels.contains(&number) {
             steps.push(Step::Cancelled { lead: LEAD, ticket: id });
@@ -152,8 +157,12 @@ impl DelegationModel {
             }
         }
         for question in world.row(ticket).into_iter().flat_map(|row| row.questions.keys().copied()) {
-            if world.core.waits(question) == Some(true) {
-                steps.push(Step::AskWindowClosed { question });
+            match world.core.call(question) {
+                Some(Call::Handed) => {
+                    steps.extend([Step::AnswerTaken { question }, Step::AskWindowClosed { question }]);
+                }
+                Some(Call::Waiting) => steps.push(Step::AskWindowClosed { question }),
+                Some(Call::Left) | None => {}
             }
         }
     }
@@ -265,10 +274,11 @@ impl Model for DelegationModel {
         let ask = |ticket: usize| {
             let Some(row) = world.row(ticket) else { return "<<>>".to_owned() };
             tuple(row.questions.keys().map(|question| {
-                let word = match (world.given.get(question), world.core.waits(*question)) {
+                let word = match (world.given.get(question), world.core.call(*question)) {
                     (Some(_), _) => "given",
-                    (None, Some(true)) => "waiting",
-                    (None, Some(false)) => "closed",
+                    (None, Some(Call::Waiting)) => "waiting",
+                    (None, Some(Call::Handed)) => "handed",
+                    (None, Some(Call::Left)) => "closed",
                     (None, None) => "void",
                 };
                 format!("\"{word}\"")
@@ -305,18 +315,26 @@ impl DelegationModel {
     /// What is stored, and then what would be after each entry that is not: the last one is what was decided.
     fn project_log(&self, world: &World) -> String {
         let mut tables = world.core.stored().clone();
-        let mut log = vec![self.project_tables(world, &tables)];
+        let mut forgotten = world.forgotten.clone();
+        let mut log = vec![self.project_tables(world, &tables, &forgotten)];
         for entry in world.core.unstored() {
-            entry.iter().cloned().for_each(|record| tables.put(record));
-            log.push(self.project_tables(world, &tables));
+            world::put(&mut tables, &mut forgotten, entry);
+            log.push(self.project_tables(world, &tables, &forgotten));
         }
         tuple(log)
     }
 
-    fn project_tables(&self, world: &World, tables: &Tables) -> String {
+    fn project_tables(&self, world: &World, tables: &Tables, forgotten: &BTreeSet<TicketId>) -> String {
         let row = |ticket: usize| tables.tickets.get(&world.fates[ticket].id?);
+        let is_of =
+            |set: &BTreeSet<TicketId>, ticket: usize| world.fates[ticket].id.is_some_and(|id| set.contains(&id));
         let tickets = |text: &dyn Fn(usize) -> String| tuple((0..self.tickets).map(text));
-        let word = |ticket: usize| format!("\"{}\"", row(ticket).map_or("none", world::word));
+        let word = |ticket: usize| match row(ticket) {
+            Some(row) => format!("\"{}\"", world::word(row)),
+            None if is_of(forgotten, ticket) => "\"forgotten\"".to_owned(),
+            None => "\"none\"".to_owned(),
+        };
+        let seen = |ticket: usize| if is_of(&tables.seen, ticket) { "TRUE" } else { "FALSE" }.to_owned();
         let questions = |ticket: usize| {
             tuple(row(ticket).into_iter().flat_map(|row| row.questions.values()).map(|asked| match asked {
                 Asked::Open => "\"open\"".to_owned(),
@@ -332,7 +350,7 @@ impl DelegationModel {
         let workers =
             |text: &dyn Fn(WorkerId) -> String| tuple((0..self.workers).map(|worker| text(worker_id(worker))));
         format!(
-            "<<{},{},{},{},{},{},{}>>",
+            "<<{},{},{},{},{},{},{},{}>>",
             tickets(&word),
             tickets(&questions),
             tickets(&late),
@@ -340,8 +358,14 @@ impl DelegationModel {
             tickets(&said),
             workers(&|worker| world::inboxed(tables, worker).to_string()),
             workers(&|worker| format!("\"{}\"", tables.workers.get(&worker).map_or("none", world::life))),
+            tickets(&seen),
         )
     }
+}
+
+fn with_room(mut limits: Limits, tickets_max: usize) -> Limits {
+    limits.tickets_max = tickets_max;
+    limits
 }
 
 fn tuple(values: impl IntoIterator<Item = String>) -> String {

@@ -313,7 +313,7 @@ impl Handle {
         let glances: Vec<Glance>;
         let left_out;
         {
-            let state = self.shell.lock();
+            let mut state = self.shell.lock();
             let (open, ended): (Vec<_>, Vec<_>) = state
                 .core
                 .tickets(lead)
@@ -321,7 +321,9 @@ impl Handle {
                 .partition(|(_, state)| !state.is_terminal());
             let count = open.len() + ended.len();
             let in_order = open.into_iter().chain(ended.into_iter().rev()).take(self.shell.config.shown_max);
-            glances = in_order.map(|(ticket, _)| Glance::at(&state, lead, ticket)).collect::<Result<_, _>>()?;
+            let in_order: Vec<TicketId> = in_order.map(|(ticket, _)| ticket).collect();
+            glances =
+                in_order.into_iter().map(|ticket| self.look(&mut state, lead, ticket)).collect::<Result<_, _>>()?;
             left_out = count - glances.len();
         }
         let reader = &self.shell.reader;
@@ -498,8 +500,16 @@ impl Handle {
             Some(mut watch) => !watch.shown(deadline).await?,
             None => false,
         };
-        let glance = Glance::at(&self.shell.lock(), lead, ticket)?;
+        let glance = self.look(&mut self.shell.lock(), lead, ticket)?;
         glance.read(&self.shell.reader, timed_out)
+    }
+
+    /// A look at a ticket for its lead, who has then seen how it ended.
+    fn look(&self, state: &mut shell::State, lead: LeadId, ticket: TicketId) -> Result<Glance, Error> {
+        let glance = Glance::at(state, lead, ticket)?;
+        // Refused where there is nothing new to see. Nobody waits for it: what is not stored is only kept for longer.
+        let _ = self.shell.apply(state, Step::Seen { lead, ticket }, With::default());
+        Ok(glance)
     }
 }
 
@@ -545,7 +555,8 @@ impl Drop for Watching<'_> {
     }
 }
 
-/// A call of a worker that waits for an answer. It no longer waits when it is dropped.
+/// A call of a worker that waits for an answer. When it is dropped, it no longer waits, and an answer that it was handed and has
+/// not taken comes again.
 struct Asking<'a> {
     shell: &'a Arc<Shell>,
     question: QuestionId,
@@ -554,21 +565,19 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Whether the answer is this call's to give.
+    /// Whether the answer is this call's to give. Whether it was handed is asked of the machine, also where the time is over.
     async fn answer_comes(&mut self, deadline: Instant) -> bool {
         let Some(answered) = &mut self.answered else { return false };
-        if let Ok(answered) = timeout_at(deadline, answered).await {
+        // That the other end is gone means that no answer comes.
+        let _ = timeout_at(deadline, answered).await;
+        let takes = self.step(Step::AnswerTaken { question: self.question });
+        if takes {
             self.answered = None;
-            return answered.is_ok();
         }
-        // The answer may have been given to this call just now; whether it was is decided under the lock.
-        let answered = self.answered.take();
-        !self.leave() && answered.is_some_and(|mut answered| answered.try_recv().is_ok())
+        takes
     }
 
-    /// Whether it still waited.
-    fn leave(&self) -> bool {
-        let step = Step::AskWindowClosed { question: self.question };
+    fn step(&self, step: Step) -> bool {
         self.shell.apply(&mut self.shell.lock(), step, With::default()).is_ok()
     }
 }
@@ -576,7 +585,7 @@ impl Asking<'_> {
 impl Drop for Asking<'_> {
     fn drop(&mut self) {
         if self.answered.is_some() {
-            self.leave();
+            self.step(Step::AskWindowClosed { question: self.question });
         }
     }
 }

@@ -30,6 +30,9 @@ pub fn draw(model: &DelegationModel, moves: &[Move<Step>], breaks: Option<usize>
             Step::AskWindowClosed { question } => {
                 (of_question(question), of_question(question), format!("no longer waits for {question:?}"))
             }
+            Step::AnswerTaken { question } => {
+                (of_question(question), of_question(question), format!("takes the answer to {question:?}"))
+            }
             Step::Answered { question, .. } => (LEAD, SERVICE, format!("answers {question:?}")),
             Step::Replied { worker, ticket: Some(ticket) } => {
                 (column_of(*worker), SERVICE, format!("replies to {ticket:?}"))
@@ -40,6 +43,7 @@ pub fn draw(model: &DelegationModel, moves: &[Move<Step>], breaks: Option<usize>
             }
             Step::TurnEnded { ticket, end: TurnEnd::Failed } => (of_ticket(ticket), SERVICE, "fails".to_owned()),
             Step::Polled { ticket, .. } => (LEAD, SERVICE, format!("polls {ticket:?}")),
+            Step::Seen { ticket, .. } => (SERVICE, LEAD, format!("shows how {ticket:?} ended")),
             Step::WindowClosed { .. } => (LEAD, LEAD, "no longer waits".to_owned()),
             Step::Cancelled { ticket, .. } => (LEAD, SERVICE, format!("cancels {ticket:?}")),
             Step::Stopped { worker, .. } => (LEAD, SERVICE, format!("stops {worker:?}")),
@@ -61,7 +65,7 @@ pub fn draw(model: &DelegationModel, moves: &[Move<Step>], breaks: Option<usize>
                 };
                 Some((worker, what))
             }
-            Effect::Answer(question) => Some((SERVICE, format!("gives the answer to {question:?}"))),
+            Effect::Answer(question) => Some((SERVICE, format!("hands the answer to {question:?}"))),
             _ => None,
         };
         let notes = effects.iter().filter_map(note).collect();

@@ -11,8 +11,16 @@ use lastword_model::Value;
 
 use super::text;
 
-pub(super) const FACTS: [&str; 5] =
-    ["AbandonChecksReply", "AcknowledgedOnceStored", "LateAnswerIsPrompt", "QuestionsHaveIds", "ReplyLooksAt"];
+pub(super) const FACTS: [&str; 8] = [
+    "AbandonChecksReply",
+    "AcknowledgedOnceStored",
+    "ForgetsOnlySeen",
+    "LateAnswerIsPrompt",
+    "QuestionsHaveIds",
+    "QueueOutlivesTurn",
+    "ReplyLooksAt",
+    "UntakenAnswerReturns",
+];
 
 const LEAD: LeadId = LeadId(1);
 const WORKER: WorkerId = WorkerId(1);
@@ -23,8 +31,11 @@ pub(super) fn measure(fact: &str, forced: Option<Forced>) -> Result<Value, Refus
     match fact {
         "AbandonChecksReply" => abandon_checks_reply(forced),
         "AcknowledgedOnceStored" => acknowledged_once_stored(forced),
+        "ForgetsOnlySeen" => forgets_only_seen(forced),
         "LateAnswerIsPrompt" => late_answer_is_prompt(forced),
         "QuestionsHaveIds" => questions_have_ids(forced),
+        "QueueOutlivesTurn" => queue_outlives_turn(forced),
+        "UntakenAnswerReturns" => untaken_answer_returns(forced),
         _ => reply_looks_at(forced),
     }
 }
@@ -36,11 +47,15 @@ struct Probe {
 
 impl Probe {
     fn new(forced: Option<Forced>) -> Result<Self, Refused> {
+        Self::with_room(usize::MAX, forced)
+    }
+
+    fn with_room(tickets_max: usize, forced: Option<Forced>) -> Result<Self, Refused> {
         let mut limits = Limits::default();
-        limits.forced = forced;
+        (limits.tickets_max, limits.forced) = (tickets_max, forced);
         let mut probe = Self { machine: Delegation::new(limits) };
         probe.take(Step::Spawned { lead: LEAD })?;
-        probe.take(Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false })?;
+        probe.send(false)?;
         probe.take(Step::Delivered { ticket: TICKET })?;
         Ok(probe)
     }
@@ -52,6 +67,10 @@ impl Probe {
             effects.extend(self.machine.apply(Step::Persisted { entries: 1 })?);
         }
         Ok(effects)
+    }
+
+    fn send(&mut self, replace: bool) -> Result<Vec<Effect>, Refused> {
+        self.take(Step::Sent { lead: LEAD, worker: WORKER, key: None, replace, watch: false })
     }
 
     fn ask(&mut self) -> Result<Vec<Effect>, Refused> {
@@ -118,4 +137,31 @@ fn late_answer_is_prompt(forced: Option<Forced>) -> Result<Value, Refused> {
     probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended })?;
     let effects = probe.answer(false)?;
     Ok(Value::Bool(effects.contains(&Effect::Deliver { ticket: TICKET, prompt: Prompt::Answer(QUESTION) })))
+}
+
+/// An answer that a call was handed, and a call that left before it took it.
+fn untaken_answer_returns(forced: Option<Forced>) -> Result<Value, Refused> {
+    let mut probe = Probe::new(forced)?;
+    probe.ask()?;
+    probe.answer(false)?;
+    let left = probe.take(Step::AskWindowClosed { question: QUESTION });
+    let effects = probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended })?;
+    let returns = effects.contains(&Effect::Deliver { ticket: TICKET, prompt: Prompt::Answer(QUESTION) });
+    Ok(Value::Bool(left.is_ok() && returns))
+}
+
+/// A worker that dies without an end of the turn whose ticket a newer one has replaced.
+fn queue_outlives_turn(forced: Option<Forced>) -> Result<Value, Refused> {
+    let mut probe = Probe::new(forced)?;
+    probe.send(true)?;
+    let effects = probe.take(Step::WorkerDied { worker: WORKER })?;
+    Ok(Value::Bool(effects.contains(&Effect::Launch(WORKER))))
+}
+
+/// Room for one ticket, which has ended and was not shown, and one more.
+fn forgets_only_seen(forced: Option<Forced>) -> Result<Value, Refused> {
+    let mut probe = Probe::with_room(1, forced)?;
+    probe.replies()?;
+    probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended })?;
+    Ok(Value::Bool(probe.send(false) == Err(Refused::TooManyTickets)))
 }

@@ -1,7 +1,10 @@
 //! What a store keeps: the rows of workers, tickets and inboxes. A record is one row as it is from now on, so that the
 //! order in which rows of different names are written does not matter, and writing one twice changes nothing.
 
-use alloc::{collections::BTreeMap, vec::Vec};
+use alloc::{
+    collections::{BTreeMap, BTreeSet},
+    vec::Vec,
+};
 use core::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -215,6 +218,21 @@ impl Ticket {
         self.ending().is_none()
     }
 
+    /// The last of its questions, or 0.
+    pub(super) fn last_question(&self) -> u64 {
+        self.questions.keys().next_back().map_or(0, |question| question.0)
+    }
+
+    /// The last of its replies, or 0.
+    pub(super) fn last_reply(&self) -> u64 {
+        self.replies().map(|reply| reply.0).max().unwrap_or(0)
+    }
+
+    /// Every reply to it: the one that completed it, and those that came late.
+    pub fn replies(&self) -> impl Iterator<Item = ReplyId> {
+        self.reply().into_iter().chain(self.late_replies.iter().copied())
+    }
+
     /// The questions that wait for an answer, oldest first. There are none once the ticket has ended.
     pub fn open_questions(&self) -> impl Iterator<Item = QuestionId> {
         let is_open = self.is_open();
@@ -225,9 +243,9 @@ impl Ticket {
 /// The inbox of a lead: the replies of its workers that belong to no ticket.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Inbox {
-    /// The replies, each with the worker that it came from.
+    /// The replies that the lead has not read, each with the worker that it came from.
     pub replies: BTreeMap<ReplyId, WorkerId>,
-    /// The last reply that the lead has read.
+    /// As far as this it has read them; what was read is not kept.
     pub read: Option<ReplyId>,
 }
 
@@ -237,12 +255,27 @@ pub struct Inbox {
 pub enum Record {
     /// The row of a worker.
     Worker(WorkerId, Worker),
-    /// The row of a ticket.
+    /// The row of a ticket. How it stands now, its lead has not seen.
     Ticket(TicketId, Ticket),
+    /// The lead of a ticket was shown how it ended.
+    Seen(TicketId),
+    /// The ticket, which was this, makes room: its row goes, and whatever was said with it.
+    Forgotten(TicketId, Ticket),
+    /// What went with forgotten tickets and must not be used again.
+    Marks(Marks),
     /// A reply in the inbox of a lead.
     Inbox(LeadId, ReplyId, WorkerId),
-    /// How far a lead has read its inbox.
+    /// How far a lead has read its inbox. What it has read goes, and what that said.
     InboxRead(LeadId, ReplyId),
+}
+
+/// The highest ids that went with forgotten tickets. (No ticket is forgotten but for a newer one, so that tickets need none.)
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Marks {
+    /// Of questions, or 0.
+    pub question: u64,
+    /// Of replies, or 0.
+    pub reply: u64,
 }
 
 /// All rows.
@@ -252,6 +285,10 @@ pub struct Tables {
     pub workers: BTreeMap<WorkerId, Worker>,
     /// Every ticket.
     pub tickets: BTreeMap<TicketId, Ticket>,
+    /// The tickets of which their leads were shown how they ended.
+    pub seen: BTreeSet<TicketId>,
+    /// What must not be used again although no row has it.
+    pub marks: Marks,
     /// The inbox of every lead that has one.
     pub inboxes: BTreeMap<LeadId, Inbox>,
 }
@@ -261,21 +298,54 @@ impl Tables {
     pub fn put(&mut self, record: Record) {
         match record {
             Record::Worker(id, worker) => drop(self.workers.insert(id, worker)),
-            Record::Ticket(id, ticket) => drop(self.tickets.insert(id, ticket)),
+            Record::Ticket(id, ticket) => {
+                self.seen.remove(&id);
+                self.tickets.insert(id, ticket);
+            }
+            Record::Seen(id) => drop(self.seen.insert(id)),
+            Record::Forgotten(id, _) => {
+                self.seen.remove(&id);
+                self.tickets.remove(&id);
+            }
+            Record::Marks(marks) => self.marks = marks,
             Record::Inbox(lead, reply, worker) => {
                 self.inboxes.entry(lead).or_default().replies.insert(reply, worker);
             }
-            Record::InboxRead(lead, reply) => self.inboxes.entry(lead).or_default().read = Some(reply),
+            Record::InboxRead(lead, through) => {
+                let inbox = self.inboxes.entry(lead).or_default();
+                inbox.read = Some(through);
+                inbox.replies.retain(|reply, _| *reply > through);
+            }
         }
     }
 
-    /// The highest reply that has a place.
+    /// What makes empty tables these.
+    pub fn records(&self) -> impl Iterator<Item = Record> {
+        let workers = self.workers.iter().map(|(id, row)| Record::Worker(*id, row.clone()));
+        let tickets = self.tickets.iter().map(|(id, row)| Record::Ticket(*id, row.clone()));
+        let seen = self.seen.iter().map(|id| Record::Seen(*id));
+        let marks = (self.marks != Marks::default()).then_some(Record::Marks(self.marks));
+        let inboxes = self.inboxes.iter().flat_map(|(lead, inbox)| {
+            let replies = inbox.replies.iter().map(|(reply, worker)| Record::Inbox(*lead, *reply, *worker));
+            replies.chain(inbox.read.map(|read| Record::InboxRead(*lead, read)))
+        });
+        workers.chain(tickets).chain(seen).chain(marks).chain(inboxes)
+    }
+
+    /// The highest question that was asked.
+    pub(super) fn last_question(&self) -> u64 {
+        let of_tickets = self.tickets.values().map(Ticket::last_question).max();
+        self.marks.question.max(of_tickets.unwrap_or(0))
+    }
+
+    /// The highest reply that was accepted.
     pub(super) fn last_reply(&self) -> u64 {
-        let of_tickets = self
-            .tickets
+        let of_tickets = self.tickets.values().map(Ticket::last_reply);
+        let of_inboxes = self
+            .inboxes
             .values()
-            .flat_map(|ticket| ticket.reply().into_iter().chain(ticket.late_replies.iter().copied()));
-        let of_inboxes = self.inboxes.values().flat_map(|inbox| inbox.replies.keys().copied());
-        of_tickets.chain(of_inboxes).map(|reply| reply.0).max().unwrap_or(0)
+            .flat_map(|inbox| inbox.replies.keys().next_back().copied().max(inbox.read))
+            .map(|reply| reply.0);
+        of_tickets.chain(of_inboxes).max().unwrap_or(0).max(self.marks.reply)
     }
 }

@@ -41,7 +41,13 @@ pub enum Step {
         /// In whose turn.
         ticket: TicketId,
     },
-    /// The worker's call no longer waits for the answer: its window is over, or the worker left it.
+    /// The worker's call takes the answer that it was handed, and returns with it.
+    AnswerTaken {
+        /// The question.
+        question: QuestionId,
+    },
+    /// The worker's call no longer waits for the answer: its window is over, or the worker left it. One that it was handed
+    /// and has not taken is no longer its.
     AskWindowClosed {
         /// The question.
         question: QuestionId,
@@ -82,6 +88,13 @@ pub enum Step {
         /// The call.
         watch: WatchId,
     },
+    /// A call of a lead shows it how the ticket ended, as it is stored, with all that came late.
+    Seen {
+        /// Who.
+        lead: LeadId,
+        /// What.
+        ticket: TicketId,
+    },
     /// A lead cancels one ticket; the worker lives on.
     Cancelled {
         /// Who.
@@ -96,7 +109,7 @@ pub enum Step {
         /// Whom.
         worker: WorkerId,
     },
-    /// A worker's process ended.
+    /// A worker's process ended. In a turn whose ticket had ended it is started again, for the tickets that wait.
     WorkerDied {
         /// Whose.
         worker: WorkerId,
@@ -135,12 +148,14 @@ impl Step {
             Self::Sent { .. } => "Sent",
             Self::Delivered { .. } => "Delivered",
             Self::Asked { .. } => "Asked",
+            Self::AnswerTaken { .. } => "AnswerTaken",
             Self::AskWindowClosed { .. } => "AskWindowClosed",
             Self::Answered { .. } => "Answered",
             Self::Replied { .. } => "Replied",
             Self::TurnEnded { .. } => "TurnEnded",
             Self::Polled { .. } => "Polled",
             Self::WindowClosed { .. } => "WindowClosed",
+            Self::Seen { .. } => "Seen",
             Self::Cancelled { .. } => "Cancelled",
             Self::Stopped { .. } => "Stopped",
             Self::WorkerDied { .. } => "WorkerDied",
@@ -162,6 +177,7 @@ impl Step {
                 | Self::Answered { .. }
                 | Self::Replied { .. }
                 | Self::Polled { .. }
+                | Self::Seen { .. }
                 | Self::Cancelled { .. }
                 | Self::Stopped { .. }
                 | Self::InboxRead { .. }
@@ -179,7 +195,7 @@ pub enum Effect {
     Persist(Vec<Record>),
     /// Tell the caller that it is done: the store has it. Serves AcknowledgedSurvivesCrash.
     Acknowledge(Receipt),
-    /// Start the worker's process. From now on it owes [`Step::WorkerDied`].
+    /// Start the worker's process, also in the place of one that ended. From now on it owes [`Step::WorkerDied`].
     Launch(WorkerId),
     /// Give this prompt to the worker. Owes [`Step::Delivered`], and then [`Step::TurnEnded`].
     Deliver {
@@ -188,7 +204,7 @@ pub enum Effect {
         /// What it says.
         prompt: Prompt,
     },
-    /// Give the answer to the worker's call that waits for it.
+    /// Hand the answer to the worker's call that waits for it. Owes [`Step::AnswerTaken`] or [`Step::AskWindowClosed`].
     Answer(QuestionId),
     /// Cancel the prompt that the worker is at. Its [`Step::TurnEnded`] is still owed.
     CancelTurn(TicketId),
@@ -259,7 +275,7 @@ pub enum Refused {
     TooManyWorkers,
     /// As many tickets as [`super::Limits::tickets_queued_max`] wait for this worker.
     QueueFull,
-    /// As many tickets as [`super::Limits::tickets_max`] are kept.
+    /// As many tickets as [`super::Limits::tickets_max`] are kept, and none of them may be forgotten.
     TooManyTickets,
     /// As many questions as [`super::Limits::questions_open_max`] of this ticket are open.
     TooManyQuestions,
@@ -281,6 +297,10 @@ pub enum Refused {
     NotDelivering,
     /// The worker's call does not wait for this answer.
     NotWaiting,
+    /// The call was not handed an answer that it could take.
+    NotHanded,
+    /// The ticket has not ended, or how it ended was seen.
+    NothingToSee,
     /// The inbox has nothing new up to there.
     NothingToRead,
     /// The store was not asked for so many entries.
@@ -302,7 +322,9 @@ impl fmt::Display for Refused {
             Self::WorkerGone => "the worker was stopped, or its process ended; spawn another one",
             Self::TooManyWorkers => "as many workers live as may; stop one first",
             Self::QueueFull => "as many tickets wait for this worker as may; wait for one to end, or replace them",
-            Self::TooManyTickets => "as many tickets are kept as may",
+            Self::TooManyTickets => {
+                "as many tickets are kept as may, and none of them has ended and was shown to its lead; poll or stop some"
+            }
             Self::TooManyQuestions => "as many questions of this turn are open as may; wait for an answer",
             Self::TooManyWatches => "as many calls wait as may; poll without waiting",
             Self::TooManyReplies => "as many replies are kept there as may",
@@ -313,6 +335,8 @@ impl fmt::Display for Refused {
             Self::NotRunning => "no prompt of this ticket runs",
             Self::NotDelivering => "no prompt of this ticket is being given to the worker",
             Self::NotWaiting => "no call waits for this answer",
+            Self::NotHanded => "the call was handed no answer",
+            Self::NothingToSee => "the ticket has not ended, or how it ended was seen",
             Self::NothingToRead => "the inbox has nothing new up to there",
             Self::NotWritten => "the store was not asked for so many entries",
             Self::NotRestored => "only a restored machine restarts",

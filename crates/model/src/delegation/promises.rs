@@ -32,6 +32,8 @@ pub const PROMISES: &[PromiseOf<DelegationModel>] = &[
     Promise { name: "AnswerReachesWorker", check: Check::Eventually { when: is_answered, then: has_the_answers } },
     Promise { name: "AnswerExactlyOnce", check: Check::Always(answer_exactly_once) },
     Promise { name: "EveryTicketEnds", check: Check::Eventually { when: is_stored, then: has_ended } },
+    Promise { name: "WaitingTicketSurvives", check: Check::Always(waiting_ticket_survives) },
+    Promise { name: "UnseenIsKept", check: Check::Always(unseen_is_kept) },
     Promise { name: "AcknowledgedSurvivesCrash", check: Check::Always(acknowledged_survives_crash) },
 ];
 
@@ -58,8 +60,11 @@ fn no_false_failure(view: View<'_>) -> bool {
 }
 
 fn reply_exactly_once(view: View<'_>) -> bool {
-    view.world.replies.keys().all(|reply| world::places(view.world.core.decided(), *reply) == 1)
-        && !view.world.breaches.contains("stray")
+    view.world.replies.iter().all(|(reply, (_, named))| {
+        let is_forgotten =
+            named.and_then(|id| view.world.number(id)).is_some_and(|ticket| view.world.is_forgotten(ticket));
+        world::places(view.world.core.decided(), *reply) == usize::from(!is_forgotten)
+    }) && !view.world.breaches.contains("stray")
 }
 
 /// Whatever stands at a ticket was said to it, by its worker; and each answer was given for the question it is to.
@@ -104,6 +109,14 @@ fn question_reaches_lead(view: View<'_>) -> bool {
     })
 }
 
+fn waiting_ticket_survives(view: View<'_>) -> bool {
+    !view.world.breaches.contains("waiting")
+}
+
+fn unseen_is_kept(view: View<'_>) -> bool {
+    !view.world.breaches.contains("unseen")
+}
+
 fn is_answered(view: View<'_>, ticket: usize) -> bool {
     view.world.stored(ticket).is_some_and(|row| row.questions.values().any(|asked| *asked == Asked::Answered))
 }
@@ -138,9 +151,10 @@ fn has_ended(view: View<'_>, ticket: usize) -> bool {
 /// the machine.
 fn acknowledged_survives_crash(view: View<'_>) -> bool {
     let tables = [&view.world.store, view.world.core.decided()];
+    let is_forgotten = |ticket: usize| view.world.is_forgotten(ticket);
     let is_kept = |reply| tables.iter().all(|tables| world::places(tables, reply) == 1);
     view.world.strays_acknowledged.iter().all(|reply| is_kept(*reply))
-        && view.tickets().all(|ticket| {
+        && view.tickets().filter(|ticket| !is_forgotten(*ticket)).all(|ticket| {
             let fate = &view.world.fates[ticket];
             let rows = [view.world.stored(ticket), view.world.row(ticket)];
             (!fate.acknowledged || rows.iter().all(Option::is_some))

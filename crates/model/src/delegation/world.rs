@@ -30,6 +30,8 @@ pub struct Fate {
     pub again: bool,
     /// It was polled.
     pub polled: bool,
+    /// It as its lead was shown it last, after it had ended.
+    pub shown: Option<Ticket>,
 }
 
 /// A state of the model.
@@ -39,6 +41,8 @@ pub struct World {
     pub core: Delegation,
     /// What the store really has: the entries that the machine asked it for, as far as they are stored.
     pub store: Tables,
+    /// The tickets that it has forgotten.
+    pub forgotten: BTreeSet<TicketId>,
     /// What each ticket has met.
     pub fates: Vec<Fate>,
     /// How often the answer to a question was given to the worker, where it was.
@@ -59,6 +63,7 @@ impl World {
         let mut world = Self {
             core: Delegation::new(limits),
             store: Tables::default(),
+            forgotten: BTreeSet::new(),
             fates: vec![Fate::default(); tickets],
             given: BTreeMap::new(),
             replies: BTreeMap::new(),
@@ -96,9 +101,24 @@ impl World {
             }
             _ => false,
         };
+        let before = self.core.decided().clone();
+        let was_over = match action.step {
+            Step::WorkerDied { worker } => {
+                let turn = self.core.turn(worker).and_then(|turn| before.tickets.get(&turn));
+                before.workers.get(&worker).is_some_and(|row| row.life == Life::Alive)
+                    && turn.is_some_and(|row| !row.is_open())
+            }
+            _ => false,
+        };
         let effects = self.core.apply(action.step.clone())?;
-        written.into_iter().for_each(|record| self.store.put(record));
+        put(&mut self.store, &mut self.forgotten, &written);
         self.observe(action, &effects, was_open);
+        let has_ended = |(id, row): (&TicketId, &Ticket)| {
+            row.is_open() && self.core.decided().tickets.get(id).is_some_and(|now| !now.is_open())
+        };
+        if was_over && before.tickets.iter().any(has_ended) {
+            self.breaches.insert("waiting");
+        }
         Ok(effects)
     }
 
@@ -107,16 +127,24 @@ impl World {
             match effect {
                 Effect::Accept(receipt) => self.accepted(action, *receipt, was_open),
                 Effect::Acknowledge(receipt) => self.acknowledged(*receipt),
-                Effect::Answer(question) | Effect::Deliver { prompt: Prompt::Answer(question), .. } => {
-                    // More than once is more than once: a mutant must not make the graph grow without end.
-                    let times = self.given.entry(*question).or_default();
-                    *times = (*times + 1).min(2);
+                Effect::Deliver { prompt: Prompt::Answer(question), .. } => self.gives(*question),
+                Effect::Persist(records) => {
+                    for record in records {
+                        let Record::Forgotten(id, row) = record else { continue };
+                        let shown = self.number(*id).and_then(|ticket| self.fates[ticket].shown.as_ref());
+                        if shown != Some(row) {
+                            self.breaches.insert("unseen");
+                        }
+                    }
                 }
                 _ => {}
             }
         }
-        if let (Step::Polled { .. }, Some(fate)) = (&action.step, self.fates.get_mut(action.message)) {
-            fate.polled = true;
+        match (&action.step, self.fates.get_mut(action.message)) {
+            (Step::Polled { .. }, Some(fate)) => fate.polled = true,
+            (Step::Seen { ticket, .. }, Some(fate)) => fate.shown = self.core.stored().tickets.get(ticket).cloned(),
+            (Step::AnswerTaken { question }, _) => self.gives(*question),
+            _ => {}
         }
         for fate in &mut self.fates {
             let row = fate.id.and_then(|id| self.core.decided().tickets.get(&id));
@@ -124,6 +152,12 @@ impl World {
                 fate.ended = Some(row.progress);
             }
         }
+    }
+
+    fn gives(&mut self, question: QuestionId) {
+        // More than once is more than once: a mutant must not make the graph grow without end.
+        let times = self.given.entry(question).or_default();
+        *times = (*times + 1).min(2);
     }
 
     fn accepted(&mut self, action: &Move<Step>, receipt: Receipt, was_open: bool) {
@@ -193,9 +227,11 @@ impl World {
         self.given.retain(|question, _| store.tickets.values().any(|row| row.questions.contains_key(question)));
         for fate in &mut self.fates {
             let row = fate.id.and_then(|id| store.tickets.get(&id));
-            if row.is_none() && !fate.acknowledged {
+            let is_forgotten = fate.id.is_some_and(|id| self.forgotten.contains(&id));
+            if row.is_none() && !fate.acknowledged && !is_forgotten {
                 fate.id = None;
             }
+            fate.shown = fate.shown.take().filter(|_| fate.id.is_some_and(|id| store.seen.contains(&id)));
             fate.reply = fate.reply.filter(|reply| self.replies.contains_key(reply));
             fate.ended = row.filter(|row| !row.is_open()).map(|row| row.progress);
         }
@@ -214,6 +250,16 @@ impl World {
     #[must_use]
     pub fn row(&self, ticket: usize) -> Option<&Ticket> {
         self.core.decided().tickets.get(&self.fates[ticket].id?)
+    }
+
+    /// Whether a ticket made room for a newer one, as it was decided.
+    #[must_use]
+    pub fn is_forgotten(&self, ticket: usize) -> bool {
+        let is_to_be = |id: TicketId| {
+            let mut unstored = self.core.unstored().flatten();
+            unstored.any(|record| matches!(record, Record::Forgotten(forgotten, _) if *forgotten == id))
+        };
+        self.fates[ticket].id.is_some_and(|id| self.forgotten.contains(&id) || is_to_be(id))
     }
 
     /// The row of a ticket in the store.
@@ -243,6 +289,16 @@ impl World {
 
     pub(super) fn is_stopping(&self, worker: WorkerId) -> bool {
         self.core.decided().workers.get(&worker).is_some_and(|row| row.life == Life::Stopping)
+    }
+}
+
+/// Writes records.
+pub(super) fn put(tables: &mut Tables, forgotten: &mut BTreeSet<TicketId>, records: &[Record]) {
+    for record in records {
+        if let Record::Forgotten(ticket, _) = record {
+            forgotten.insert(*ticket);
+        }
+        tables.put(record.clone());
     }
 }
 

@@ -38,10 +38,12 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 /// The fixed part at the beginning of each SQLite file.
 const HEADER_BYTES: usize = 100;
 
-/// A row is JSON in the words of the core. Texts are by what they belong to.
+/// A row is JSON in the words of the core. Texts are by what they belong to. The one row of marks is there once a ticket was
+/// forgotten.
 const SCHEMA: &str = "
     CREATE TABLE worker (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
-    CREATE TABLE ticket (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
+    CREATE TABLE ticket (id INTEGER PRIMARY KEY, row TEXT NOT NULL, seen INTEGER NOT NULL) STRICT;
+    CREATE TABLE marks (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
     CREATE TABLE inbox (reply INTEGER PRIMARY KEY, lead INTEGER NOT NULL, worker INTEGER NOT NULL) STRICT;
     CREATE TABLE inbox_read (lead INTEGER PRIMARY KEY, reply INTEGER NOT NULL) STRICT;
     CREATE TABLE text (kind TEXT NOT NULL, id INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, id))
@@ -210,17 +212,42 @@ fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
             .prepare_cached("INSERT OR REPLACE INTO worker (id, row) VALUES (?1, ?2)")?
             .execute(params![sql(id.0), json(row)?])?,
         Record::Ticket(id, row) => transaction
-            .prepare_cached("INSERT OR REPLACE INTO ticket (id, row) VALUES (?1, ?2)")?
+            .prepare_cached("INSERT OR REPLACE INTO ticket (id, row, seen) VALUES (?1, ?2, FALSE)")?
             .execute(params![sql(id.0), json(row)?])?,
+        Record::Seen(id) => {
+            transaction.prepare_cached("UPDATE ticket SET seen = TRUE WHERE id = ?1")?.execute(params![sql(id.0)])?
+        }
+        Record::Forgotten(id, row) => {
+            let of_ticket = [Of::Task(*id), Of::End(*id)].into_iter();
+            let of_questions = row.questions.keys().flat_map(|id| [Of::Question(*id), Of::Answer(*id)]);
+            for of in of_ticket.chain(of_questions).chain(row.replies().map(Of::Reply)) {
+                forget(transaction, of)?;
+            }
+            transaction.prepare_cached("DELETE FROM ticket WHERE id = ?1")?.execute(params![sql(id.0)])?
+        }
+        Record::Marks(marks) => transaction
+            .prepare_cached("INSERT OR REPLACE INTO marks (id, row) VALUES (1, ?1)")?
+            .execute(params![json(marks)?])?,
         Record::Inbox(lead, reply, worker) => transaction
             .prepare_cached("INSERT OR REPLACE INTO inbox (reply, lead, worker) VALUES (?1, ?2, ?3)")?
             .execute(params![sql(reply.0), sql(lead.0), sql(worker.0)])?,
-        Record::InboxRead(lead, reply) => transaction
-            .prepare_cached("INSERT OR REPLACE INTO inbox_read (lead, reply) VALUES (?1, ?2)")?
-            .execute(params![sql(lead.0), sql(reply.0)])?,
+        Record::InboxRead(lead, through) => {
+            let read: Vec<i64> = transaction
+                .prepare_cached("DELETE FROM inbox WHERE lead = ?1 AND reply <= ?2 RETURNING reply")?
+                .query_map(params![sql(lead.0), sql(through.0)], |row| row.get(0))?
+                .collect::<Result<_, _>>()?;
+            read.into_iter().try_for_each(|reply| forget(transaction, Of::Reply(ReplyId(unsql(reply)))))?;
+            transaction
+                .prepare_cached("INSERT OR REPLACE INTO inbox_read (lead, reply) VALUES (?1, ?2)")?
+                .execute(params![sql(lead.0), sql(through.0)])?
+        }
         other => unreachable!("the core of this version knows no record {other:?}"),
     };
     Ok(())
+}
+
+fn forget(transaction: &Transaction<'_>, of: Of) -> rusqlite::Result<()> {
+    transaction.prepare_cached("DELETE FROM text WHERE kind = ?1 AND id = ?2")?.execute(of.key()).map(drop)
 }
 
 /// Ids count up from one, so that they never come to where the two kinds of integers differ.
@@ -345,6 +372,12 @@ const SOURCES: &[Source] = &[
         select: "SELECT id, row FROM ticket",
         record: |id, row| Ok(Record::Ticket(TicketId(id), parse(row)?)),
     },
+    Source {
+        table: "ticket",
+        select: "SELECT id FROM ticket WHERE seen",
+        record: |id, _| Ok(Record::Seen(TicketId(id))),
+    },
+    Source { table: "marks", select: "SELECT id, row FROM marks", record: |_, row| Ok(Record::Marks(parse(row)?)) },
     Source {
         table: "inbox",
         select: "SELECT reply, lead, worker FROM inbox",

@@ -15,7 +15,9 @@ use std::{
     thread,
 };
 
-use lastword_core::delegation::{Delegation, Effect, Prompt, QuestionId, Receipt, Step, TicketId, WatchId, WorkerId};
+use lastword_core::delegation::{
+    Call, Delegation, Effect, Prompt, QuestionId, Receipt, Step, TicketId, WatchId, WorkerId,
+};
 use tokio::{
     sync::{mpsc as channel, oneshot},
     task::JoinSet,
@@ -189,7 +191,7 @@ impl Shell {
         }
         // A call whose ticket has ended, or whose worker has left the turn, waits in vain.
         let State { core, asking, .. } = state;
-        asking.retain(|question, _| core.waits(*question) == Some(true));
+        asking.retain(|question, _| core.call(*question) == Some(Call::Waiting));
         #[cfg(feature = "check")]
         self.stepped.notify_waiters();
         Ok(done)
@@ -255,12 +257,19 @@ impl Shell {
         }
     }
 
-    /// The worker's process has ended. When the service closes, its end is ours and no news: the worker lives on, and is
+    /// The worker's process has ended, and says how. When the service closes, its end is ours and no news: the worker lives on, and is
     /// started again with the service.
     pub(super) fn died(self: &Arc<Self>, worker: WorkerId, how: String) {
         let mut state = self.lock();
         state.workers.remove(&worker);
-        let with = With { text: Some((Of::Death(worker), how)), ..With::default() };
+        let text = if state.core.outlives_its_process(worker) {
+            tracing::warn!(worker = worker.0, "the process of a worker is gone, and another takes its place: {how}");
+            None
+        } else {
+            tracing::info!(worker = worker.0, "a worker is gone: {how}");
+            Some((Of::Death(worker), how))
+        };
+        let with = With { text, ..With::default() };
         match self.apply(&mut state, Step::WorkerDied { worker }, with) {
             Ok(_) | Err(Error::Closed | Error::Journal(_)) => {}
             Err(error) => tracing::error!(worker = worker.0, "the end of a worker was refused: {error}"),

@@ -9,7 +9,7 @@
 //! {"service":1,"step":"Restarted","effects":[{"Launch":1}],"digest":"77b3..."}
 //! ```
 
-use lastword_core::delegation::{Delegation, Effects, Limits, Record as Row, Step, Tables};
+use lastword_core::delegation::{Delegation, Effects, Limits, Step, Tables};
 use tracing::Level;
 
 use crate::trace::json;
@@ -27,19 +27,9 @@ pub(super) fn opened(service: u64, limits: &Limits, stored: &Tables) {
             "watches_max": limits.watches_max,
             "replies_kept_max": limits.replies_kept_max,
         });
-        let (limits, stored) = (limits.to_string(), json(&rows(stored)));
+        let (limits, stored) = (limits.to_string(), json(&stored.records().collect::<Vec<_>>()));
         tracing::trace!(target: TARGET, service, limits, stored);
     }
-}
-
-fn rows(tables: &Tables) -> Vec<Row> {
-    let workers = tables.workers.iter().map(|(id, row)| Row::Worker(*id, row.clone()));
-    let tickets = tables.tickets.iter().map(|(id, row)| Row::Ticket(*id, row.clone()));
-    let inboxes = tables.inboxes.iter().flat_map(|(lead, inbox)| {
-        let replies = inbox.replies.iter().map(|(reply, worker)| Row::Inbox(*lead, *reply, *worker));
-        replies.chain(inbox.read.map(|read| Row::InboxRead(*lead, read)))
-    });
-    workers.chain(tickets).chain(inboxes).collect()
 }
 
 /// A step that is about to be applied while somebody listens.

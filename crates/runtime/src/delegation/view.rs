@@ -1,6 +1,8 @@
 //! What leads and workers are shown: always what is stored, so that no crash takes it back.
 
-use lastword_core::delegation::{Ending, LeadId, Life, QuestionId, ReplyId, State, Ticket, TicketId, WorkerId};
+use lastword_core::delegation::{
+    Ending, LeadId, Life, QuestionId, Refused, ReplyId, State, Ticket, TicketId, WorkerId,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -148,7 +150,6 @@ pub(super) struct Glance {
 
 impl Glance {
     pub(super) fn at(state: &shell::State, lead: LeadId, ticket: TicketId) -> Result<Self, Error> {
-        use lastword_core::delegation::Refused;
         let view = state.core.ticket(ticket).ok_or(Refused::NoSuchTicket)?;
         if view.ticket.lead != lead {
             return Err(Refused::NotYours.into());
@@ -159,11 +160,13 @@ impl Glance {
     pub(super) fn read(self, reader: &Reader, timed_out: bool) -> Result<Seen, Error> {
         let Self { ticket, row, questions, position } = self;
         let text = |of| Ok::<_, Error>(reader.text(of)?.unwrap_or_default());
+        // It may have made room for a newer one since it was looked at.
+        let said = |id| reader.text(Of::Reply(id))?.ok_or(Error::Refused(Refused::NoSuchTicket));
         let questions = questions.into_iter().map(|id| question(reader, id)).collect::<Result<_, _>>()?;
         let (mut reply, mut reason) = (None, None);
         match row.ending() {
             None => {}
-            Some(Ending::Replied(id)) => reply = Some(text(Of::Reply(id))?),
+            Some(Ending::Replied(id)) => reply = Some(said(id)?),
             Some(Ending::LastMessage) => reply = Some(text(Of::End(ticket))?),
             Some(Ending::WorkerDied) => reason = Some(format!("the worker is gone: {}", text(Of::Death(row.worker))?)),
             Some(Ending::TurnFailed) => reason = Some(text(Of::End(ticket))?),
@@ -177,7 +180,7 @@ impl Glance {
             Some(Ending::Replaced) => reason = Some("a newer ticket took its place".into()),
             Some(other) => reason = Some(format!("{other:?}")),
         }
-        let late_replies = row.late_replies.iter().map(|id| text(Of::Reply(*id))).collect::<Result<_, _>>()?;
+        let late_replies = row.late_replies.iter().map(|id| said(*id)).collect::<Result<_, _>>()?;
         Ok(Seen {
             ticket,
             worker: row.worker,

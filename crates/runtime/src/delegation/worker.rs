@@ -184,6 +184,5 @@ pub(super) async fn live(seat: Seat) {
         Some(Err(error)) => format!("what drives the worker failed: {error}"),
         None => unreachable!("one was spawned"),
     };
-    tracing::info!(worker = worker.0, "a worker is gone: {how}");
     shell.died(worker, how);
 }
