@@ -1,7 +1,7 @@
 //! The facts: which of the designs that were tried elsewhere the code is. Measured, not declared.
 //!
-//! Each probe of a connection takes the real tokio runtime through a tiny scenario, in one order of steps, and tells the fact from what the
-//! handlers and callers saw. A step that the design at hand does not owe at that point is skipped: the designs differ in
+//! Each probe takes the real tokio runtime through a tiny scenario, in one order of steps, and tells the fact from what the
+//! handlers, workers and callers saw. A step that the design at hand does not owe at that point is skipped: the designs differ in
 //! just that.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -35,12 +35,12 @@ pub struct FactError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The runtime.
+    /// A connection.
     #[error(transparent)]
     Rig(#[from] RigError),
-    /// The machine refused a step.
-    #[error("the machine refused a step: {0}")]
-    Refused(#[from] lastword_core::delegation::Refused),
+    /// The ticket service.
+    #[error(transparent)]
+    Service(#[from] crate::rig::delegation::RigError),
 }
 
 /// The names of the facts of a domain, which are constants of its specification.

@@ -278,20 +278,17 @@ fn replay_files(specs: &Specs, wanted: &Replay) -> ExitCode {
     status.into()
 }
 
-/// Prints the steps of one file as they happen on the runtime (of the ticket service, on the machine), and the whole as a
-/// diagram.
+/// Prints the steps of one file as they happen on the runtime, and the whole as a diagram.
 fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> Status {
     anstream::println!("{}\n{}\n", file.display(), counterexample.story);
-    let (on, replayed) = if is_of_delegation(&counterexample.domain) {
-        let replayed = replay_on(specs, counterexample, |model, tell| {
-            replay::delegation::replay(counterexample, model, mutants::is_patched(), tell)
-        });
-        ("the machine; the runtime has no ticket service yet", replayed)
+    let replayed = if is_of_delegation(&counterexample.domain) {
+        replay_on(specs, counterexample, |model, tell| {
+            replay::delegation::replay(counterexample, model, mutants::is_patched(), Stage::Runtime, tell)
+        })
     } else {
-        let replayed = replay_on(specs, counterexample, |model, tell| {
+        replay_on(specs, counterexample, |model, tell| {
             replay::replay(counterexample, model, Limits::default(), Stage::Runtime, tell)
-        });
-        ("the runtime", replayed)
+        })
     };
     let (verdict, diagram) = match replayed {
         Ok(replayed) => replayed,
@@ -315,7 +312,7 @@ fn replay_one(specs: &Specs, file: &Path, counterexample: &Counterexample) -> St
                 }
                 _ => String::new(),
             };
-            anstream::println!("{} holds on {on}{under}", counterexample.promise);
+            anstream::println!("{} holds on the runtime{under}", counterexample.promise);
             for sentence in rows.iter().filter_map(report::Row::sentence) {
                 anstream::println!("{sentence}");
             }

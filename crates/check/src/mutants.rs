@@ -252,8 +252,7 @@ fn try_on<M: Subject>(
     Ok(kill)
 }
 
-/// Replays a file with a guard forced, or with the patch that is in, where its promise must break: on the runtime, and of
-/// the ticket service on the machine, until the runtime has that service.
+/// Replays a file on the runtime with a guard forced, or with the patch that is in, where its promise must break.
 ///
 /// # Errors
 ///
@@ -265,7 +264,7 @@ pub fn replay_under(
 ) -> Result<Verdict, String> {
     if is_of_delegation(&counterexample.domain) {
         let model = DelegationModel::read(configuration, forced).map_err(|error| error.to_string())?;
-        return Ok(crate::replay::delegation::replay(counterexample, &model, true, |_| {}));
+        return Ok(crate::replay::delegation::replay(counterexample, &model, true, Stage::Runtime, |_| {}));
     }
     let mut limits = Limits::default();
     limits.forced = forced;

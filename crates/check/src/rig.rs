@@ -30,6 +30,8 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
+pub mod delegation;
+
 /// How long the rig waits for a line of the runtime. The clock is paused, so that this is over once every task is idle.
 const LINE_WAIT_MAX: Duration = Duration::from_secs(5);
 

@@ -190,9 +190,7 @@ pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -
         Err(why) => Found::NotVerified(why),
     };
     let is_verified = !matches!(found, Found::NotVerified(_));
-    // The ticket service is not there yet, and the row says that it was not asked.
-    let on = if is_of_delegation(&counterexample.domain) { ", not on the service yet" } else { "" };
-    let mut rows = vec![row(format!("{file}{on}"), found, started)];
+    let mut rows = vec![row(file.to_owned(), found, started)];
     let mutant = specs.mutants.iter().find(|mutant| mutant.name == counterexample.mutant);
     let id = format!("{}/{}", counterexample.domain, counterexample.configuration);
     if let (Some(forced), Some(configuration), true) =
@@ -216,18 +214,19 @@ pub fn replay_file(specs: &Specs, file: &str, counterexample: &Counterexample) -
     rows
 }
 
-/// Replays a file on the real code: on the model, and on the runtime where that has what the file is about.
+/// Replays a file on the real code: on the model, and then on the runtime.
 fn replay_green(specs: &Specs, counterexample: &Counterexample) -> Result<Verdict, String> {
-    if is_of_delegation(&counterexample.domain) {
-        let model: DelegationModel = specs.model_of(counterexample, None)?;
-        return Ok(replay::delegation::replay(counterexample, &model, mutants::is_patched(), |_| {}));
-    }
-    let model: ConnectionModel = specs.model_of(counterexample, None)?;
-    let green = |stage| replay::replay(counterexample, &model, Limits::default(), stage, |_| {});
-    Ok(match green(Stage::Model) {
+    let on = |green: &dyn Fn(Stage) -> Verdict| match green(Stage::Model) {
         Verdict::Kept => green(Stage::Runtime),
         broken => broken,
-    })
+    };
+    if is_of_delegation(&counterexample.domain) {
+        let model: DelegationModel = specs.model_of(counterexample, None)?;
+        let is_patched = mutants::is_patched();
+        return Ok(on(&|stage| replay::delegation::replay(counterexample, &model, is_patched, stage, |_| {})));
+    }
+    let model: ConnectionModel = specs.model_of(counterexample, None)?;
+    Ok(on(&|stage| replay::replay(counterexample, &model, Limits::default(), stage, |_| {})))
 }
 
 fn try_mutants(specs: &Specs, now: &Fingerprint, wanted: &Wanted, progress: &Progress, report: &mut Report) {

@@ -99,6 +99,12 @@ impl DelegationModel {
         Self { limits: with_room(limits, self.limits.tickets_max), ..self.clone() }
     }
 
+    /// How many workers live from the start.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.workers
+    }
+
     /// The worker of a ticket, both from 0.
     #[must_use]
     pub fn worker_of(&self, ticket: usize) -> usize {

@@ -50,7 +50,7 @@ mod worker;
 pub use acp::{AcpWorkers, Permissions, Tools, WorkerKind};
 pub use error::{Error, JournalError, OpenError};
 #[cfg(feature = "check")]
-pub use gate::Commits;
+pub use gate::{Conductor, Taken};
 pub use journal::Holder;
 pub use view::{Heard, Letter, Placed, Profile, Question, Seen, SeenAll, SeenWorker};
 pub use worker::{Asked, Assignment, Launch, Life, Seat};
@@ -77,7 +77,7 @@ pub struct Config {
     /// How many tickets or workers one call shows: 100, which a model can still make sense of.
     pub shown_max: usize,
     #[cfg(feature = "check")]
-    permits: gate::Permits,
+    baton: gate::Baton,
 }
 
 impl Config {
@@ -90,7 +90,7 @@ impl Config {
             text_bytes_max: 1 << 20,
             shown_max: 100,
             #[cfg(feature = "check")]
-            permits: gate::Permits::default(),
+            baton: gate::Baton::default(),
         }
     }
 }
@@ -313,7 +313,7 @@ impl Handle {
         let glances: Vec<Glance>;
         let left_out;
         {
-            let mut state = self.shell.lock();
+            let state = self.shell.lock();
             let (open, ended): (Vec<_>, Vec<_>) = state
                 .core
                 .tickets(lead)
@@ -321,9 +321,7 @@ impl Handle {
                 .partition(|(_, state)| !state.is_terminal());
             let count = open.len() + ended.len();
             let in_order = open.into_iter().chain(ended.into_iter().rev()).take(self.shell.config.shown_max);
-            let in_order: Vec<TicketId> = in_order.map(|(ticket, _)| ticket).collect();
-            glances =
-                in_order.into_iter().map(|ticket| self.look(&mut state, lead, ticket)).collect::<Result<_, _>>()?;
+            glances = in_order.map(|(ticket, _)| Glance::at(&state, lead, ticket)).collect::<Result<_, _>>()?;
             left_out = count - glances.len();
         }
         let reader = &self.shell.reader;
@@ -358,6 +356,21 @@ impl Handle {
             .into_iter()
             .map(|(id, from)| Ok(Letter { id, from, text: reader.text(Of::Reply(id))?.unwrap_or_default() }))
             .collect()
+    }
+
+    /// Says that the lead has what a call showed it. Once there are as many tickets as may be kept, those that have ended and
+    /// that their leads have seen make room for newer ones, the oldest first; what nobody says this of is kept for ever.
+    ///
+    /// It changes nothing where the ticket is open, or where more has come to it than was shown.
+    pub fn saw(&self, lead: LeadId, seen: &Seen) {
+        let ticket = seen.ticket;
+        let mut state = self.shell.lock();
+        let stored = state.core.stored();
+        let is_all = stored.tickets.get(&ticket).is_some_and(|row| row.late_replies.len() == seen.late_replies.len());
+        if seen.state.is_terminal() && is_all && !stored.seen.contains(&ticket) {
+            // Nobody waits for it: what is not stored is only kept for longer. Refused where more is on its way.
+            let _ = self.shell.apply(&mut state, Step::Seen { lead, ticket }, With::default());
+        }
     }
 
     /// Cancels a ticket. Its worker lives on.
@@ -500,16 +513,8 @@ impl Handle {
             Some(mut watch) => !watch.shown(deadline).await?,
             None => false,
         };
-        let glance = self.look(&mut self.shell.lock(), lead, ticket)?;
+        let glance = Glance::at(&self.shell.lock(), lead, ticket)?;
         glance.read(&self.shell.reader, timed_out)
-    }
-
-    /// A look at a ticket for its lead, who has then seen how it ended.
-    fn look(&self, state: &mut shell::State, lead: LeadId, ticket: TicketId) -> Result<Glance, Error> {
-        let glance = Glance::at(state, lead, ticket)?;
-        // Refused where there is nothing new to see. Nobody waits for it: what is not stored is only kept for longer.
-        let _ = self.shell.apply(state, Step::Seen { lead, ticket }, With::default());
-        Ok(glance)
     }
 }
 
@@ -568,8 +573,11 @@ impl Asking<'_> {
     /// Whether the answer is this call's to give. Whether it was handed is asked of the machine, also where the time is over.
     async fn answer_comes(&mut self, deadline: Instant) -> bool {
         let Some(answered) = &mut self.answered else { return false };
-        // That the other end is gone means that no answer comes.
-        let _ = timeout_at(deadline, answered).await;
+        if let Ok(Err(_)) = timeout_at(deadline, answered).await {
+            // No answer comes any more.
+            self.answered = None;
+            return false;
+        }
         let takes = self.step(Step::AnswerTaken { question: self.question });
         if takes {
             self.answered = None;

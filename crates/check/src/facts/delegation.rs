@@ -1,15 +1,16 @@
-//! The facts of the domain delegation. They are measured on the machine itself, until the runtime has the service.
+//! The facts of the domain delegation, told from what leads and workers see of the real service, whose journal is a file.
 
+use std::time::Duration;
+
+use lastword::delegation::{Limits, QuestionId, Seen, State};
 use lastword_core::{
     Forced,
-    delegation::{
-        Delegation, Effect, Ending, LeadId, Limits, Prompt, QuestionId, Receipt, Refused, Step, TicketId, TurnEnd,
-        WatchId, WorkerId,
-    },
+    delegation::{Call, LeadId, Refused, Step, TicketId, TurnEnd, WatchId, WorkerId},
 };
 use lastword_model::Value;
 
 use super::text;
+use crate::rig::delegation::{Rig, RigError, runtime};
 
 pub(super) const FACTS: [&str; 8] = [
     "AbandonChecksReply",
@@ -27,141 +28,198 @@ const WORKER: WorkerId = WorkerId(1);
 const TICKET: TicketId = TicketId(1);
 const QUESTION: QuestionId = QuestionId(1);
 
-pub(super) fn measure(fact: &str, forced: Option<Forced>) -> Result<Value, Refused> {
-    match fact {
-        "AbandonChecksReply" => abandon_checks_reply(forced),
-        "AcknowledgedOnceStored" => acknowledged_once_stored(forced),
-        "ForgetsOnlySeen" => forgets_only_seen(forced),
-        "LateAnswerIsPrompt" => late_answer_is_prompt(forced),
-        "QuestionsHaveIds" => questions_have_ids(forced),
-        "QueueOutlivesTurn" => queue_outlives_turn(forced),
-        "UntakenAnswerReturns" => untaken_answer_returns(forced),
-        _ => reply_looks_at(forced),
-    }
+pub(super) fn measure(fact: &str, forced: Option<Forced>) -> Result<Value, RigError> {
+    runtime()?.block_on(async {
+        match fact {
+            "AbandonChecksReply" => abandon_checks_reply(forced).await,
+            "AcknowledgedOnceStored" => acknowledged_once_stored(forced).await,
+            "ForgetsOnlySeen" => forgets_only_seen(forced).await,
+            "LateAnswerIsPrompt" => late_answer_is_prompt(forced).await,
+            "QuestionsHaveIds" => questions_have_ids(forced).await,
+            "QueueOutlivesTurn" => queue_outlives_turn(forced).await,
+            "UntakenAnswerReturns" => untaken_answer_returns(forced).await,
+            _ => reply_looks_at(forced).await,
+        }
+    })
 }
 
 /// A worker that was given the task of a ticket that nobody watches.
 struct Probe {
-    machine: Delegation,
+    rig: Rig,
 }
 
 impl Probe {
-    fn new(forced: Option<Forced>) -> Result<Self, Refused> {
-        Self::with_room(usize::MAX, forced)
+    async fn new(forced: Option<Forced>) -> Result<Self, RigError> {
+        Self::begin(limits(forced)).await
     }
 
-    fn with_room(tickets_max: usize, forced: Option<Forced>) -> Result<Self, Refused> {
-        let mut limits = Limits::default();
-        (limits.tickets_max, limits.forced) = (tickets_max, forced);
-        let mut probe = Self { machine: Delegation::new(limits) };
-        probe.take(Step::Spawned { lead: LEAD })?;
-        probe.send(false)?;
-        probe.take(Step::Delivered { ticket: TICKET })?;
+    async fn begin(limits: Limits) -> Result<Self, RigError> {
+        let mut probe = Self { rig: Rig::new(1, limits).await? };
+        probe.take(sent(false)).await?;
+        probe.take(Step::Delivered { ticket: TICKET }).await?;
         Ok(probe)
     }
 
     /// Takes a step, and lets the store do what it was asked for.
-    fn take(&mut self, step: Step) -> Result<Vec<Effect>, Refused> {
-        let mut effects = self.machine.apply(step)?;
-        while self.machine.unstored().next().is_some() {
-            effects.extend(self.machine.apply(Step::Persisted { entries: 1 })?);
+    async fn take(&mut self, step: Step) -> Result<(), RigError> {
+        let (_, mut machine) = self.rig.take(&step).await?;
+        while machine.unstored().next().is_some() {
+            (_, machine) = self.rig.take(&Step::Persisted { entries: 1 }).await?;
         }
-        Ok(effects)
+        self.rig.callers().await
     }
 
-    fn send(&mut self, replace: bool) -> Result<Vec<Effect>, Refused> {
-        self.take(Step::Sent { lead: LEAD, worker: WORKER, key: None, replace, watch: false })
+    async fn ask(&mut self) -> Result<(), RigError> {
+        self.take(Step::Asked { worker: WORKER, ticket: TICKET }).await
     }
 
-    fn ask(&mut self) -> Result<Vec<Effect>, Refused> {
-        self.take(Step::Asked { worker: WORKER, ticket: TICKET })
+    async fn answer(&mut self, watch: bool) -> Result<(), RigError> {
+        self.take(Step::Answered { lead: LEAD, question: QUESTION, watch }).await
     }
 
-    fn answer(&mut self, watch: bool) -> Result<Vec<Effect>, Refused> {
-        self.take(Step::Answered { lead: LEAD, question: QUESTION, watch })
+    async fn hears_it_with_its_next_prompt(&mut self) -> Result<Value, RigError> {
+        let prompt = Step::Delivered { ticket: TICKET };
+        if self.rig.fleet().machine().may_come().contains(&prompt) {
+            self.take(prompt).await?;
+        }
+        Ok(Value::Bool(self.rig.heard(QUESTION) == 1))
     }
 
-    fn replies(&mut self) -> Result<bool, Refused> {
-        self.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) })?;
-        Ok(self.is_completed())
+    async fn replies(&mut self) -> Result<bool, RigError> {
+        self.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) }).await?;
+        self.is_completed().await
     }
 
-    fn is_completed(&self) -> bool {
-        let view = self.machine.ticket(TICKET);
-        view.is_some_and(|view| matches!(view.ticket.ending(), Some(Ending::Replied(_))))
+    /// Whether a poll shows the reply.
+    async fn is_completed(&self) -> Result<bool, RigError> {
+        let seen = self.rig.fleet().poll(LEAD, TICKET, Duration::ZERO).await;
+        let Seen { state, reply, is_last_message, .. } = seen.map_err(|error| RigError::Told(error.to_string()))?;
+        Ok(state == State::Completed && reply.is_some() && !is_last_message)
     }
+}
+
+fn limits(forced: Option<Forced>) -> Limits {
+    let mut limits = Limits::default();
+    limits.forced = forced;
+    limits
+}
+
+fn sent(replace: bool) -> Step {
+    Step::Sent { lead: LEAD, worker: WORKER, key: None, replace, watch: false }
 }
 
 /// A reply that nobody waits for, in a turn that has not asked, and in one that has asked and was answered in vain.
-fn reply_looks_at(forced: Option<Forced>) -> Result<Value, Refused> {
-    if Probe::new(forced)?.replies()? {
+async fn reply_looks_at(forced: Option<Forced>) -> Result<Value, RigError> {
+    if Probe::new(forced).await?.replies().await? {
         return Ok(text("ticket"));
     }
-    let mut probe = Probe::new(forced)?;
-    probe.ask()?;
-    probe.answer(true)?;
-    probe.take(Step::WindowClosed { watch: WatchId(1) })?;
-    Ok(text(if probe.replies()? { "waiter-then-asked-ticket" } else { "waiter" }))
+    let mut probe = Probe::new(forced).await?;
+    probe.ask().await?;
+    probe.answer(true).await?;
+    probe.take(Step::WindowClosed { watch: WatchId(1) }).await?;
+    Ok(text(if probe.replies().await? { "waiter-then-asked-ticket" } else { "waiter" }))
 }
 
 /// A reply, and then a stop.
-fn abandon_checks_reply(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::new(forced)?;
-    probe.replies()?;
-    probe.take(Step::Stopped { lead: LEAD, worker: WORKER })?;
-    Ok(Value::Bool(probe.is_completed()))
+async fn abandon_checks_reply(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut probe = Probe::new(forced).await?;
+    probe.replies().await?;
+    probe.take(Step::Stopped { lead: LEAD, worker: WORKER }).await?;
+    Ok(Value::Bool(probe.is_completed().await?))
 }
 
 /// Two questions, and an answer to the first one.
-fn questions_have_ids(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::new(forced)?;
-    probe.ask()?;
-    probe.ask()?;
-    let effects = probe.answer(false)?;
-    Ok(Value::Bool(effects.contains(&Effect::Answer(QUESTION))))
+async fn questions_have_ids(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut probe = Probe::new(forced).await?;
+    probe.ask().await?;
+    probe.ask().await?;
+    probe.answer(false).await?;
+    Ok(Value::Bool(probe.rig.fleet().machine().call(QUESTION) == Some(Call::Handed)))
 }
 
-/// A second ticket that the store does not have.
-fn acknowledged_once_stored(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::new(forced)?;
-    let sent = Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false };
-    let effects = probe.machine.apply(sent)?;
-    Ok(Value::Bool(!effects.contains(&Effect::Acknowledge(Receipt::Ticket(TicketId(2))))))
+/// A send that the store does not have: whether its call still waits.
+async fn acknowledged_once_stored(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut rig = Rig::new(1, limits(forced)).await?;
+    rig.take(&sent(false)).await?;
+    Ok(Value::Bool(rig.waiting() == 1))
 }
 
-/// An answer that no call of the worker waits for any more.
-fn late_answer_is_prompt(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::new(forced)?;
-    probe.ask()?;
-    probe.take(Step::AskWindowClosed { question: QUESTION })?;
-    probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended })?;
-    let effects = probe.answer(false)?;
-    Ok(Value::Bool(effects.contains(&Effect::Deliver { ticket: TICKET, prompt: Prompt::Answer(QUESTION) })))
+/// An answer that no call of the worker waits for any more: whether the worker hears it with its next prompt.
+async fn late_answer_is_prompt(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut probe = Probe::new(forced).await?;
+    probe.ask().await?;
+    probe.take(Step::AskWindowClosed { question: QUESTION }).await?;
+    probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended }).await?;
+    probe.answer(false).await?;
+    probe.hears_it_with_its_next_prompt().await
 }
 
-/// An answer that a call was handed, and a call that left before it took it.
-fn untaken_answer_returns(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::new(forced)?;
-    probe.ask()?;
-    probe.answer(false)?;
-    let left = probe.take(Step::AskWindowClosed { question: QUESTION });
-    let effects = probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended })?;
-    let returns = effects.contains(&Effect::Deliver { ticket: TICKET, prompt: Prompt::Answer(QUESTION) });
-    Ok(Value::Bool(left.is_ok() && returns))
+/// An answer that was handed to a call of the worker that left before it took it: the same.
+async fn untaken_answer_returns(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut probe = Probe::new(forced).await?;
+    probe.ask().await?;
+    probe.answer(false).await?;
+    // Where a handed answer counts as given, the call has nothing to leave.
+    if probe.rig.fleet().machine().call(QUESTION).is_some() {
+        probe.take(Step::AskWindowClosed { question: QUESTION }).await?;
+    }
+    probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended }).await?;
+    probe.hears_it_with_its_next_prompt().await
 }
 
-/// A worker that dies without an end of the turn whose ticket a newer one has replaced.
-fn queue_outlives_turn(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::new(forced)?;
-    probe.send(true)?;
-    let effects = probe.take(Step::WorkerDied { worker: WORKER })?;
-    Ok(Value::Bool(effects.contains(&Effect::Launch(WORKER))))
+/// A worker whose process ends in a turn whose ticket was replaced: whether the newer ticket is open then.
+async fn queue_outlives_turn(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut probe = Probe::new(forced).await?;
+    probe.take(sent(true)).await?;
+    probe.take(Step::WorkerDied { worker: WORKER }).await?;
+    let seen = probe.rig.fleet().poll(LEAD, TicketId(2), Duration::ZERO).await;
+    Ok(Value::Bool(!seen.map_err(|error| RigError::Told(error.to_string()))?.state.is_terminal()))
 }
 
-/// Room for one ticket, which has ended and was not shown, and one more.
-fn forgets_only_seen(forced: Option<Forced>) -> Result<Value, Refused> {
-    let mut probe = Probe::with_room(1, forced)?;
-    probe.replies()?;
-    probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended })?;
-    Ok(Value::Bool(probe.send(false) == Err(Refused::TooManyTickets)))
+/// Room for one ticket, which has ended and was shown to nobody, and one more: whether that is refused.
+async fn forgets_only_seen(forced: Option<Forced>) -> Result<Value, RigError> {
+    let mut limits = limits(forced);
+    limits.tickets_max = 1;
+    let mut probe = Probe::begin(limits).await?;
+    probe.take(Step::Replied { worker: WORKER, ticket: Some(TICKET) }).await?;
+    probe.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended }).await?;
+    match probe.take(sent(false)).await {
+        Err(RigError::Refused(Refused::TooManyTickets)) => Ok(Value::Bool(true)),
+        Ok(()) => Ok(Value::Bool(false)),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lastword_core::GUARDS;
+
+    use super::*;
+
+    fn forced(guard: &str, to: bool) -> Option<Forced> {
+        let guard = GUARDS.into_iter().find(|known| *known == guard).expect("a guard of the core");
+        Some(Forced { guard, to })
+    }
+
+    #[test]
+    fn the_service_is_the_design_that_the_configurations_say() {
+        let facts = FACTS.map(|fact| measure(fact, None).expect("it is measured").to_string());
+        assert_eq!(facts, ["TRUE", "TRUE", "TRUE", "TRUE", "TRUE", "TRUE", "\"ticket\"", "TRUE"]);
+    }
+
+    #[test]
+    fn a_forced_guard_moves_the_fact_that_rests_on_it() {
+        for (fact, guard, to, value) in [
+            ("AbandonChecksReply", "ended-stays-ended", true, "FALSE"),
+            ("AcknowledgedOnceStored", "acknowledged-once-stored", false, "FALSE"),
+            ("ForgetsOnlySeen", "ended-is-to-be-seen", false, "FALSE"),
+            ("LateAnswerIsPrompt", "late-answer-is-a-prompt", false, "FALSE"),
+            ("QueueOutlivesTurn", "queue-outlives-a-turn-that-is-over", false, "FALSE"),
+            ("UntakenAnswerReturns", "handed-is-not-taken", false, "FALSE"),
+            ("ReplyLooksAt", "reply-completes-its-ticket", false, "\"waiter\""),
+        ] {
+            let measured = measure(fact, forced(guard, to)).expect("it is measured");
+            assert_eq!(measured.to_string(), value, "{fact} under {guard}");
+        }
+    }
 }

@@ -57,6 +57,42 @@ pub struct World {
     pub crashes: usize,
 }
 
+/// What must be known of the machine as it was before a step.
+struct Before {
+    /// What the store writes.
+    written: Vec<Record>,
+    /// A reply came while its ticket, or the one that its worker was at, was open.
+    was_open: bool,
+    /// The open tickets of a worker whose process ended in a turn whose ticket was over.
+    waiting: Vec<TicketId>,
+}
+
+impl Before {
+    fn of(core: &Delegation, step: &Step) -> Self {
+        let tickets = &core.decided().tickets;
+        let written = match step {
+            Step::Persisted { entries } => core.unstored().take(*entries).flatten().cloned().collect(),
+            _ => Vec::new(),
+        };
+        let replied_to = match step {
+            Step::Replied { ticket: Some(ticket), .. } => Some(*ticket),
+            Step::Replied { worker, ticket: None } => core.turn(*worker),
+            _ => None,
+        };
+        let was_open = replied_to.and_then(|ticket| tickets.get(&ticket)).is_some_and(Ticket::is_open);
+        let worker_at_nothing = match step {
+            Step::WorkerDied { worker } => {
+                let is_alive = core.decided().workers.get(worker).is_some_and(|row| row.life == Life::Alive);
+                let turn = core.turn(*worker).and_then(|turn| tickets.get(&turn));
+                (is_alive && turn.is_some_and(|row| !row.is_open())).then_some(*worker)
+            }
+            _ => None,
+        };
+        let open = tickets.iter().filter(|(_, row)| Some(row.worker) == worker_at_nothing && row.is_open());
+        Self { written, was_open, waiting: open.map(|(ticket, _)| *ticket).collect() }
+    }
+}
+
 impl World {
     /// A world in which the workers live and nothing else has happened.
     pub(super) fn new(limits: Limits, tickets: usize, workers: usize) -> Self {
@@ -86,40 +122,34 @@ impl World {
     /// [`Refused`] where the machine refuses the step; nothing has changed then.
     pub fn take(&mut self, action: &Move<Step>) -> Result<Vec<Effect>, Refused> {
         if action.step == Step::Restarted {
-            return Ok(self.crash());
+            let mut restored = Delegation::restore(*self.core.limits(), self.store.clone());
+            let effects = restored.apply(Step::Restarted)?;
+            self.crash(restored, &effects);
+            return Ok(effects);
         }
-        let written: Vec<Record> = match action.step {
-            Step::Persisted { entries } => self.core.unstored().take(entries).flatten().cloned().collect(),
-            _ => Vec::new(),
-        };
-        let was_open = match &action.step {
-            Step::Replied { ticket: Some(ticket), .. } => {
-                self.core.decided().tickets.get(ticket).is_some_and(Ticket::is_open)
-            }
-            Step::Replied { worker, ticket: None } => {
-                self.core.turn(*worker).is_some_and(|turn| self.core.decided().tickets[&turn].is_open())
-            }
-            _ => false,
-        };
-        let before = self.core.decided().clone();
-        let was_over = match action.step {
-            Step::WorkerDied { worker } => {
-                let turn = self.core.turn(worker).and_then(|turn| before.tickets.get(&turn));
-                before.workers.get(&worker).is_some_and(|row| row.life == Life::Alive)
-                    && turn.is_some_and(|row| !row.is_open())
-            }
-            _ => false,
-        };
+        let before = Before::of(&self.core, &action.step);
         let effects = self.core.apply(action.step.clone())?;
-        put(&mut self.store, &mut self.forgotten, &written);
-        self.observe(action, &effects, was_open);
-        let has_ended = |(id, row): (&TicketId, &Ticket)| {
-            row.is_open() && self.core.decided().tickets.get(id).is_some_and(|now| !now.is_open())
-        };
-        if was_over && before.tickets.iter().any(has_ended) {
+        self.remember(action, before, &effects);
+        Ok(effects)
+    }
+
+    /// Remembers what a step means that another machine has taken, which `after` is now: that of a running service.
+    pub fn follow(&mut self, action: &Move<Step>, effects: &[Effect], after: Delegation) {
+        if action.step == Step::Restarted {
+            return self.crash(after, effects);
+        }
+        let before = Before::of(&self.core, &action.step);
+        self.core = after;
+        self.remember(action, before, effects);
+    }
+
+    fn remember(&mut self, action: &Move<Step>, before: Before, effects: &[Effect]) {
+        put(&mut self.store, &mut self.forgotten, &before.written);
+        self.observe(action, effects, before.was_open);
+        let tickets = &self.core.decided().tickets;
+        if before.waiting.iter().any(|ticket| !tickets.get(ticket).is_some_and(Ticket::is_open)) {
             self.breaches.insert("waiting");
         }
-        Ok(effects)
     }
 
     fn observe(&mut self, action: &Move<Step>, effects: &[Effect], was_open: bool) {
@@ -215,11 +245,12 @@ impl World {
         }
     }
 
-    /// The daemon dies and begins again with what the store has. Whatever nobody was told of is lost.
-    fn crash(&mut self) -> Vec<Effect> {
+    /// The daemon has died and begun again with what the store has: what a machine that has just restarted says is stored.
+    /// Whatever nobody was told of is lost.
+    fn crash(&mut self, restarted: Delegation, effects: &[Effect]) {
         self.crashes += 1;
-        self.core = Delegation::restore(*self.core.limits(), self.store.clone());
-        let effects = self.core.apply(Step::Restarted).expect("a restored machine restarts");
+        self.core = restarted;
+        self.store.clone_from(self.core.stored());
         let store = &self.store;
         let is_told = |reply: &ReplyId| self.fates.iter().any(|fate| fate.replies_acknowledged.contains(reply));
         self.replies
@@ -236,8 +267,7 @@ impl World {
             fate.ended = row.filter(|row| !row.is_open()).map(|row| row.progress);
         }
         let restarted = Move { step: Step::Restarted, message: 0 };
-        self.observe(&restarted, &effects, false);
-        effects
+        self.observe(&restarted, effects, false);
     }
 
     /// The number of a ticket, from 0.

@@ -61,9 +61,9 @@ pub(super) struct Shell {
     state: Mutex<State>,
     /// Fires when the service closes or its journal fails.
     pub(super) over: CancellationToken,
-    /// A step was applied. Only a checker waits for it.
+    /// Told of each step, where a checker conducts.
     #[cfg(feature = "check")]
-    pub(super) stepped: tokio::sync::Notify,
+    conducted: super::gate::Conducted,
 }
 
 pub(super) struct State {
@@ -119,7 +119,7 @@ impl Shell {
         };
         let runtime = tokio::runtime::Handle::current();
         #[cfg(feature = "check")]
-        let permits = config.take_permits();
+        let (permits, conducted) = config.take_baton();
         let shell = Arc::new(Self {
             number,
             config,
@@ -128,7 +128,7 @@ impl Shell {
             state: Mutex::new(state),
             over: CancellationToken::new(),
             #[cfg(feature = "check")]
-            stepped: tokio::sync::Notify::new(),
+            conducted,
         });
         let weak = Arc::downgrade(&shell);
         let file = writer.file().to_owned();
@@ -159,7 +159,18 @@ impl Shell {
             return Err(state.failed.clone().map_or(Error::Closed, Error::Journal));
         }
         let record = trace::Record::of(&step);
-        let effects = state.core.apply(step)?;
+        #[cfg(feature = "check")]
+        let told = self.conducted.of(&step);
+        let effects = match state.core.apply(step) {
+            Ok(effects) => effects,
+            Err(refused) => {
+                #[cfg(feature = "check")]
+                self.conducted.tell(told, Err(refused), &state.core);
+                return Err(refused.into());
+            }
+        };
+        #[cfg(feature = "check")]
+        let taken = effects.clone();
         if let Some(record) = record {
             record.emit(self.number, &effects, &state.core);
         }
@@ -193,7 +204,7 @@ impl Shell {
         let State { core, asking, .. } = state;
         asking.retain(|question, _| core.call(*question) == Some(Call::Waiting));
         #[cfg(feature = "check")]
-        self.stepped.notify_waiters();
+        self.conducted.tell(told, Ok(taken), &state.core);
         Ok(done)
     }
 
