@@ -9,6 +9,7 @@ mod daemon;
 mod find;
 mod people;
 mod place;
+mod tasks;
 mod token;
 mod tools;
 mod words;

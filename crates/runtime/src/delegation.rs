@@ -29,9 +29,9 @@
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub use lastword_core::delegation::{
-    LeadId, Life as WorkerLife, Limits, QuestionId, ReplyId, RequestKey, State, TicketId, TurnEnd, WorkerId,
+    LeadId, Life as WorkerLife, Limits, QuestionId, Refused, ReplyId, RequestKey, State, TicketId, TurnEnd, WorkerId,
 };
-use lastword_core::delegation::{Receipt, Refused, Step, WatchId};
+use lastword_core::delegation::{Receipt, Step, WatchId};
 use tokio::{
     sync::oneshot,
     time::{Instant, timeout_at},
@@ -52,7 +52,7 @@ pub use error::{Error, JournalError, OpenError};
 #[cfg(feature = "check")]
 pub use gate::{Conductor, Taken};
 pub use journal::Holder;
-pub use view::{Heard, Letter, Placed, Profile, Question, Seen, SeenAll, SeenWorker};
+pub use view::{Heard, Letter, Placed, Profile, Question, Seen, SeenAll, SeenWorker, Times};
 pub use worker::{Asked, Assignment, Launch, Life, Seat};
 
 use self::{
@@ -261,13 +261,8 @@ impl Handle {
     ) -> Result<Seen, Error> {
         let deadline = deadline(wait);
         let mut text = self.text(text.into())?;
-        let ticket = {
-            let state = self.shell.lock();
-            let ticket = state.core.ticket_of(question).ok_or(Refused::NoSuchQuestion)?;
-            // So that nobody learns what the question of another one says.
-            Glance::at(&state, lead, ticket)?;
-            ticket
-        };
+        // So that nobody learns what the question of another one says.
+        let ticket = self.ticket_of(lead, question).await?;
         let asked = view::question(&self.shell.reader, question)?;
         if asked.only_options {
             let said = text.trim();
@@ -277,6 +272,30 @@ impl Handle {
         let done = self.step(Step::Answered { lead, question, watch: !wait.is_zero() }, text)?;
         let (_, watch) = self.stored(done).await?;
         self.seen(lead, ticket, watch, deadline).await
+    }
+
+    /// The ticket in whose turn a question was asked, answered or not.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`].
+    #[expect(clippy::unused_async, reason = "a call as every other, whatever it waits for")]
+    pub async fn ticket_of(&self, lead: LeadId, question: QuestionId) -> Result<TicketId, Error> {
+        let state = self.shell.lock();
+        let ticket = state.core.ticket_of(question).ok_or(Refused::NoSuchQuestion)?;
+        Glance::at(&state, lead, ticket)?;
+        Ok(ticket)
+    }
+
+    /// When a ticket was stored, and when it last changed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`], [`Error::Journal`].
+    #[expect(clippy::unused_async, reason = "a call as every other, whatever it waits for")]
+    pub async fn times(&self, lead: LeadId, ticket: TicketId) -> Result<Times, Error> {
+        Glance::at(&self.shell.lock(), lead, ticket)?;
+        Ok(self.shell.reader.times(ticket)?.ok_or(Refused::NoSuchTicket)?)
     }
 
     /// Shows a ticket, and waits until it has ended or a question waits.

@@ -161,7 +161,8 @@ impl Bridge {
         let headers = [
             ("mcp-protocol-version", revision.map(str::to_owned)),
             ("mcp-method", text(&message["method"])),
-            ("mcp-name", text(&params["name"])),
+            // What names a tool's request is its tool, and what names a task's is its task.
+            ("mcp-name", text(&params["name"]).or_else(|| text(&params["taskId"]))),
         ];
         let headers = headers
             .into_iter()

@@ -17,8 +17,10 @@ use rmcp::{
     ErrorData, RoleServer, ServerHandler,
     handler::server::tool::{schema_for_input, schema_for_output},
     model::{
-        CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, Implementation, ListToolsResult,
+        CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, GetTaskParams,
+        GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
         PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        UpdateTaskParams,
     },
     service::RequestContext,
 };
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     config::Offer,
+    tasks,
     token::Caller,
     words::{
         Answer, Answered, Ask, Inbox, KindView, Letters, Listed, Nothing, Poll, Replied, Reply, Send, Spawn, Spawned,
@@ -37,7 +40,7 @@ use super::{
 };
 
 /// Who has the token of leads. There is one such token, so there is one lead: its sessions come and go.
-const LEAD: LeadId = LeadId(1);
+pub(super) const LEAD: LeadId = LeadId(1);
 
 /// What a lead's model is told about all of it.
 const LEAD_INSTRUCTIONS: &str = "\
@@ -62,6 +65,16 @@ pub(crate) struct Fleet {
     pub(crate) spawning: Mutex<()>,
 }
 
+impl Fleet {
+    /// What a tool says, as data and in words.
+    pub(super) fn answer<T: Answer>(&self, answer: &T) -> CallToolResult {
+        let mut result = CallToolResult::success(vec![ContentBlock::text(answer.words(self.wait_max))]);
+        // Strings, numbers and flags always have a form in JSON.
+        result.structured_content = serde_json::to_value(answer).ok();
+        result
+    }
+}
+
 /// The tools of leads, or those of workers.
 #[derive(Clone)]
 pub(crate) struct Tools {
@@ -76,16 +89,28 @@ pub(crate) enum Role {
     Worker,
 }
 
-type Context = RequestContext<RoleServer>;
+pub(super) type Context = RequestContext<RoleServer>;
 
 impl ServerHandler for Tools {
     fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
+        let capabilities = ServerCapabilities::builder().enable_tools();
+        let capabilities = match self.role {
+            Role::Lead => capabilities.enable_tasks().build(),
+            Role::Worker => capabilities.build(),
+        };
+        ServerConfig::new(capabilities)
             .with_server_info(Implementation::new("lastword-fleet", env!("CARGO_PKG_VERSION")))
             .with_instructions(match self.role {
                 Role::Lead => LEAD_INSTRUCTIONS,
                 Role::Worker => WORKER_INSTRUCTIONS,
             })
+    }
+
+    async fn initialize(&self, request: InitializeRequestParams, _: Context) -> Result<InitializeResult, ErrorData> {
+        let mut agreed = self.negotiate_initialize(&request)?;
+        // Whoever shakes hands says what it takes only once, and each request is one of its own here: it has no tasks.
+        agreed.capabilities.extensions = None;
+        Ok(agreed)
     }
 
     async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: Context) -> Result<ListToolsResult, ErrorData> {
@@ -111,7 +136,21 @@ impl ServerHandler for Tools {
             (_, name) => return Err(ErrorData::invalid_params(format!("there is no tool {name:?} for you"), None)),
         };
         // An error of a tool is for the model, which an error of the protocol never reaches.
-        Ok(done.unwrap_or_else(|Said(error)| CallToolResult::error(vec![ContentBlock::text(error)])).into())
+        Ok(done.unwrap_or_else(|Said(error)| CallToolResult::error(vec![ContentBlock::text(error)]).into()))
+    }
+
+    // Only leads have tasks, and only on requests that declare them: rmcp refuses the others before they come here.
+
+    async fn get_task(&self, request: GetTaskParams, _: Context) -> Result<GetTaskResult, ErrorData> {
+        self.fleet.task(&request.task_id).await
+    }
+
+    async fn update_task(&self, request: UpdateTaskParams, _: Context) -> Result<(), ErrorData> {
+        self.fleet.respond(&request.task_id, request.input_responses).await
+    }
+
+    async fn cancel_task(&self, request: CancelTaskParams, _: Context) -> Result<(), ErrorData> {
+        self.fleet.cancel_task(&request.task_id).await
     }
 }
 
@@ -139,7 +178,7 @@ impl From<String> for Said {
     }
 }
 
-type Done = Result<CallToolResult, Said>;
+type Done = Result<CallToolResponse, Said>;
 
 /// One call of a tool.
 struct Call<'a> {
@@ -213,6 +252,10 @@ impl Call<'_> {
                     .into());
             }
         };
+        if worker.is_some() && tasks::are_taken(&self.context) {
+            // The client looks after it from now on, for as long as it takes: there is nothing to wait for here.
+            return Ok(self.fleet.created(sent).await?.into());
+        }
         let seen = self.watch(sent.ticket, wait.0).await?;
         Ok(self.answer(&TicketView::from(seen)))
     }
@@ -291,11 +334,8 @@ impl Call<'_> {
         T::deserialize(&self.arguments).map_err(|error| Said(format!("the arguments are wrong: {error}")))
     }
 
-    fn answer<T: Answer>(&self, answer: &T) -> CallToolResult {
-        let mut result = CallToolResult::success(vec![ContentBlock::text(answer.words(self.fleet.wait_max))]);
-        // Strings, numbers and flags always have a form in JSON.
-        result.structured_content = serde_json::to_value(answer).ok();
-        result
+    fn answer<T: Answer>(&self, answer: &T) -> CallToolResponse {
+        self.fleet.answer(answer).into()
     }
 
     /// Does something that waits, and says all the while that it does. None where the client or the daemon left meanwhile.

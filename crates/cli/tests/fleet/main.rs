@@ -5,3 +5,4 @@ mod door;
 mod end;
 mod limits;
 mod scene;
+mod tasks;

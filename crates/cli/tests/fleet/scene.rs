@@ -149,6 +149,13 @@ pub(crate) fn bearer(token: &str) -> String {
 }
 
 impl Response {
+    /// The last message in it, as an event or as the whole of it.
+    pub(crate) fn message(&self) -> Value {
+        let mut lines = self.body.lines().rev().map(|line| line.strip_prefix("data: ").unwrap_or(line));
+        let message = lines.find_map(|line| serde_json::from_str::<Value>(line).ok().filter(Value::is_object));
+        message.unwrap_or_else(|| panic!("{self:?}"))
+    }
+
     /// The result of the tool that was called.
     pub(crate) fn result(&self) -> Value {
         let line =

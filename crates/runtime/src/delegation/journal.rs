@@ -21,10 +21,13 @@ use std::{
 use lastword_core::delegation::{LeadId, QuestionId, Record, ReplyId, Tables, TicketId, WorkerId};
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, Transaction, params};
 
-use super::error::{JournalError, OpenError};
+use super::{
+    error::{JournalError, OpenError},
+    view::Times,
+};
 
 /// The version of the tables, in the file's `user_version`.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// "lwdl", in the file's `application_id`: what tells a journal from any other SQLite file.
 const APPLICATION_ID: u32 = 0x6c77_646c;
@@ -39,10 +42,16 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 const HEADER_BYTES: usize = 100;
 
 /// A row is JSON in the words of the core. Texts are by what they belong to. The one row of marks is there once a ticket was
-/// forgotten.
+/// forgotten. The core knows no clock: when a ticket was stored and last changed is for people and programs that look.
 const SCHEMA: &str = "
     CREATE TABLE worker (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
-    CREATE TABLE ticket (id INTEGER PRIMARY KEY, row TEXT NOT NULL, seen INTEGER NOT NULL) STRICT;
+    CREATE TABLE ticket (
+        id INTEGER PRIMARY KEY,
+        row TEXT NOT NULL,
+        seen INTEGER NOT NULL,
+        created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+        updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+    ) STRICT;
     CREATE TABLE marks (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
     CREATE TABLE inbox (reply INTEGER PRIMARY KEY, lead INTEGER NOT NULL, worker INTEGER NOT NULL) STRICT;
     CREATE TABLE inbox_read (lead INTEGER PRIMARY KEY, reply INTEGER NOT NULL) STRICT;
@@ -130,6 +139,17 @@ impl Reader {
         };
         read().map_err(|source| JournalError::new(&self.file, &source))
     }
+
+    /// When a ticket was stored and last changed; none where there is no such ticket.
+    pub(super) fn times(&self, ticket: TicketId) -> Result<Option<Times>, JournalError> {
+        let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
+        let read = || {
+            let mut select = connection.prepare_cached("SELECT created, updated FROM ticket WHERE id = ?1")?;
+            let times = |row: &Row<'_>| Ok(Times { created: row.get(0)?, updated: row.get(1)? });
+            select.query_row(params![sql(ticket.0)], times).optional()
+        };
+        read().map_err(|source| JournalError::new(&self.file, &source))
+    }
 }
 
 /// The one that writes.
@@ -212,7 +232,10 @@ fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
             .prepare_cached("INSERT OR REPLACE INTO worker (id, row) VALUES (?1, ?2)")?
             .execute(params![sql(id.0), json(row)?])?,
         Record::Ticket(id, row) => transaction
-            .prepare_cached("INSERT OR REPLACE INTO ticket (id, row, seen) VALUES (?1, ?2, FALSE)")?
+            .prepare_cached(
+                "INSERT INTO ticket (id, row, seen) VALUES (?1, ?2, FALSE)
+                ON CONFLICT (id) DO UPDATE SET row = excluded.row, seen = FALSE, updated = excluded.updated",
+            )?
             .execute(params![sql(id.0), json(row)?])?,
         Record::Seen(id) => {
             transaction.prepare_cached("UPDATE ticket SET seen = TRUE WHERE id = ?1")?.execute(params![sql(id.0)])?

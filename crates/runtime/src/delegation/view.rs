@@ -54,6 +54,16 @@ pub struct Question {
     pub only_options: bool,
 }
 
+/// When a ticket was stored and last changed, in UTC, as RFC 3339 writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Times {
+    /// When it was stored first.
+    pub created: String,
+    /// When its last change was stored.
+    pub updated: String,
+}
+
 /// What [`super::Handle::poll_all`] shows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]

@@ -80,10 +80,10 @@ async fn a_file_that_is_something_else_is_refused() {
 async fn a_journal_of_a_newer_version_is_refused() {
     let folder = filled().await;
     let journal = Connection::open(folder.journal()).unwrap();
-    journal.pragma_update(None, "user_version", 2).unwrap();
+    journal.pragma_update(None, "user_version", 3).unwrap();
     journal.close().unwrap();
     let error = refused(&folder);
-    assert!(matches!(error, OpenError::Newer { found: 2, known: 1, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 3, known: 2, .. }), "{error}");
 }
 
 #[tokio::test]
