@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::scene::{Fleet, bearer, call, post, until};
+use crate::{
+    scene::{Fleet, bearer, call, post, until},
+    tasks::Lead,
+};
 
 struct Bridge {
     process: Child,
@@ -123,24 +126,12 @@ fn a_bridge_whose_daemon_does_not_start_says_why() {
 
 #[test]
 fn a_worker_whose_agent_does_not_speak_http_gets_a_bridge_with_its_own_token() {
-    let fleet = Fleet::new("");
-    let program = env!("CARGO_BIN_EXE_lastword");
-    // It takes the bridge that session/new names, and keeps what it was told for the test.
-    let agent = r#"
-        read -r line; echo '{"id":"ID","result":{"protocolVersion":1,"agentCapabilities":{}}}' | sed "s/\"ID\"/$(id "$line")/"
-        read -r line; echo "$line" > told
-        echo '{"id":"ID","result":{"sessionId":"s"}}' | sed "s/\"ID\"/$(id "$line")/"
-        while read -r line; do :; done"#;
-    let agent = format!("id() {{ sed 's/.*\"id\":\\([^,}}]*\\).*/\\1/' <<< \"$1\"; }}\n{agent}");
-    let file = format!("listen = \"127.0.0.1:0\"\n[workers.shell]\ncommand = \"bash\"\nargs = [\"-c\", {agent:?}]\n");
-    std::fs::write(fleet.file(), file).unwrap();
+    let fleet = Fleet::silent();
     let daemon = fleet.serve();
     let token = fleet.token();
-    call(&daemon.address, &token, "fleet_spawn", &json!({"kind": "shell"}));
-    let told = fleet.file().with_file_name("told");
-    until(|| std::fs::read_to_string(&told).is_ok_and(|told| told.ends_with('\n')));
-    let told: Value = serde_json::from_str(&std::fs::read_to_string(&told).unwrap()).unwrap();
-    let server = &told["params"]["mcpServers"][0];
+    call(&daemon.address, &token, "fleet_spawn", &json!({"kind": "silent"}));
+    let server = fleet.told_to_silent();
+    let program = env!("CARGO_BIN_EXE_lastword");
     assert_eq!((&server["command"], &server["args"]), (&json!(program), &json!(["fleet", "mcp"])), "{server}");
 
     let mut command = Command::new(server["command"].as_str().unwrap());
@@ -159,6 +150,14 @@ fn a_worker_whose_agent_does_not_speak_http_gets_a_bridge_with_its_own_token() {
     let its_own = server["env"][1]["value"].as_str().unwrap();
     let list = request(1, "fleet_list", &json!({})).to_string();
     assert_eq!(post(&daemon.address, "/mcp", &bearer(its_own), &list).status, 403);
+    // Neither are there tasks for it, whatever it declares.
+    call(&daemon.address, &token, "fleet_send", &json!({"worker": 1, "content": "x"}));
+    let of_worker = Lead::new(&daemon, its_own);
+    for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
+        let params = json!({"taskId": "ticket-1", "inputResponses": {}});
+        let refused = of_worker.says("/worker/mcp", method, "ticket-1", params);
+        assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    }
     call(&daemon.address, &token, "fleet_stop", &json!({"worker": 1}));
     until(|| post(&daemon.address, "/worker/mcp", &bearer(its_own), &list).status == 401);
     assert!(daemon.ends_on("-TERM").success());

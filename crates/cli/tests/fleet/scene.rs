@@ -55,6 +55,30 @@ impl Fleet {
         fleet
     }
 
+    /// A fleet whose worker is an agent that speaks no HTTP and ends no turn.
+    pub(crate) fn silent() -> Self {
+        let fleet = Self { folder: tempfile::tempdir().unwrap() };
+        // It takes the bridge that session/new names, and keeps what it was told for the test.
+        let agent = r#"
+            read -r line; echo '{"id":"ID","result":{"protocolVersion":1,"agentCapabilities":{}}}' | sed "s/\"ID\"/$(id "$line")/"
+            read -r line; echo "$line" > told
+            echo '{"id":"ID","result":{"sessionId":"s"}}' | sed "s/\"ID\"/$(id "$line")/"
+            while read -r line; do :; done"#;
+        let agent = format!("id() {{ sed 's/.*\"id\":\\([^,}}]*\\).*/\\1/' <<< \"$1\"; }}\n{agent}");
+        let file =
+            format!("listen = \"127.0.0.1:0\"\n[workers.silent]\ncommand = \"bash\"\nargs = [\"-c\", {agent:?}]\n");
+        fs::write(fleet.file(), file).unwrap();
+        fleet
+    }
+
+    /// The server of tools that the silent worker was told of.
+    pub(crate) fn told_to_silent(&self) -> Value {
+        let told = self.file().with_file_name("told");
+        until(|| fs::read_to_string(&told).is_ok_and(|told| told.ends_with('\n')));
+        let told: Value = serde_json::from_str(&fs::read_to_string(&told).unwrap()).unwrap();
+        told["params"]["mcpServers"][0].clone()
+    }
+
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("fleet.toml")
     }

@@ -10,19 +10,19 @@ fn takes_tasks() -> Value {
 }
 
 /// A lead of the revision of 2026-07-28, in which each request says what its client takes.
-struct Lead<'a> {
+pub(crate) struct Lead<'a> {
     daemon: &'a Daemon,
     token: &'a str,
     takes: Value,
 }
 
 impl<'a> Lead<'a> {
-    fn new(daemon: &'a Daemon, token: &'a str) -> Self {
+    pub(crate) fn new(daemon: &'a Daemon, token: &'a str) -> Self {
         Self { daemon, token, takes: takes_tasks() }
     }
 
     /// What came back for a request: the whole message.
-    fn says(&self, path: &str, method: &str, name: &str, mut params: Value) -> Value {
+    pub(crate) fn says(&self, path: &str, method: &str, name: &str, mut params: Value) -> Value {
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
@@ -213,8 +213,8 @@ fn a_question_of_a_task_is_answered_once_and_the_reply_is_there_after_a_kill() {
     let lead = Lead::new(&daemon, &token);
     assert_eq!(lead.get("ticket-1"), seen);
     // Its worker was at this one, and may have done a part of it; the one behind it has lost nothing but time.
-    let failed = lead.get("ticket-2");
-    assert_eq!(failed["status"], "failed", "{failed}");
+    // That it has failed is seen once it is stored.
+    let failed = lead.until("ticket-2", "failed");
     let reason = failed["statusMessage"].as_str().unwrap();
     assert!(reason.starts_with("the service ended while the worker was at it"), "{failed}");
     assert_eq!((&failed["error"]["code"], &failed["error"]["data"]["ticket"]), (&json!(-32603), &json!(2)), "{failed}");
@@ -258,5 +258,62 @@ fn a_task_that_is_cancelled_is_a_cancelled_ticket_and_its_worker_lives_on() {
     for method in ["tasks/list", "tasks/result"] {
         assert_eq!(lead.refused(method, "ticket-1", json!({"taskId": "ticket-1"})).0, -32601);
     }
+    assert!(daemon.ends_on("-TERM").success());
+}
+
+#[test]
+fn a_question_with_options_is_a_form_that_offers_them_and_one_that_takes_nothing_else_says_so() {
+    let fleet = Fleet::new("");
+    let file = std::fs::read_to_string(fleet.file()).unwrap();
+    std::fs::write(fleet.file(), format!("{file}permissions = \"ask\"\n")).unwrap();
+    let daemon = fleet.serve();
+    let token = fleet.token();
+    let lead = Lead::new(&daemon, &token);
+    call(&daemon.address, &token, "fleet_spawn", &json!({"kind": "scripted"}));
+    lead.send(&json!({"worker": 1, "content": "permission"}));
+    let asked = lead.until("ticket-1", "input_required");
+    let polled = call(&daemon.address, &token, "fleet_poll", &json!({"ticket": 1}));
+    let options = &polled["tickets"][0]["questions"][0]["options"];
+    assert!(options.as_array().is_some_and(|options| options.len() > 1), "{polled}");
+    let schema = &asked["inputRequests"]["question-1"]["params"]["requestedSchema"];
+    assert_eq!(schema["properties"]["answer"], json!({"type": "string", "enum": options}), "{asked}");
+
+    let (code, said) = lead.update("ticket-1", &json!({"question-1": accept("perhaps")})).unwrap_err();
+    let options: Vec<_> = options.as_array().unwrap().iter().map(|option| option.as_str().unwrap()).collect();
+    let words = format!("question-1: this question takes one of its options as its answer: {}", options.join(", "));
+    assert_eq!((code, said), (-32602, words));
+    lead.update("ticket-1", &json!({"question-1": accept(options[0])})).unwrap();
+    lead.until("ticket-1", "completed");
+    assert!(daemon.ends_on("-TERM").success());
+
+    // Whoever asks freely may offer some as well.
+    let fleet = Fleet::silent();
+    let daemon = fleet.serve();
+    let token = fleet.token();
+    let lead = Lead::new(&daemon, &token);
+    call(&daemon.address, &token, "fleet_spawn", &json!({"kind": "silent"}));
+    lead.send(&json!({"worker": 1, "content": "x"}));
+    until(|| lead.get("ticket-1")["statusMessage"] == "worker 1 is at it");
+    let of_worker = bearer(fleet.told_to_silent()["env"][1]["value"].as_str().unwrap());
+    let ask = |question: &str, options: Value| {
+        let ask = json!({"ticket": 1, "question": question, "options": options, "wait": 0});
+        let asked = post(&daemon.address, "/worker/mcp", &of_worker, &tool("fleet_ask", &ask).to_string()).result();
+        asked["structuredContent"]["question"].as_u64()
+    };
+    until(|| ask("colour", json!(["red", "blue"])) == Some(1));
+    assert_eq!(ask("size", json!([])), Some(2));
+    let asked = lead.get("ticket-1");
+    let forms = ["question-1", "question-2"].map(|key| asked["inputRequests"][key]["params"].clone());
+    assert_eq!((&forms[0]["message"], &forms[1]["message"]), (&json!("colour"), &json!("size")), "{asked}");
+    let schema = &forms[0]["requestedSchema"]["properties"]["answer"];
+    let offer = "One of these, or something else: red | blue.";
+    assert_eq!(*schema, json!({"type": "string", "minLength": 1, "description": offer}), "{asked}");
+    // A part of the answers is taken, and the rest is waited for; one that is refused keeps no other away.
+    lead.update("ticket-1", &json!({"question-1": accept("green")})).unwrap();
+    assert_eq!(lead.get("ticket-1")["inputRequests"].as_object().unwrap().keys().collect::<Vec<_>>(), ["question-2"]);
+    let both = json!({"question-1": accept("red"), "question-2": accept("large")});
+    let (_, said) = lead.update("ticket-1", &both).unwrap_err();
+    assert_eq!(said, "question-1: the question was answered already");
+    assert_eq!(lead.get("ticket-1")["status"], "working");
     assert!(daemon.ends_on("-TERM").success());
 }
