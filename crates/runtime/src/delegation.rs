@@ -52,7 +52,7 @@ pub use error::{Error, JournalError, OpenError};
 #[cfg(feature = "check")]
 pub use gate::{Conductor, Taken};
 pub use journal::Holder;
-pub use view::{Heard, Letter, Placed, Profile, Question, Seen, SeenAll, SeenWorker, Times};
+pub use view::{Heard, Letter, Placed, Profile, Question, Seen, SeenAll, SeenQuestion, SeenWorker, Times};
 pub use worker::{Asked, Assignment, Launch, Life, Seat};
 
 use self::{
@@ -261,8 +261,7 @@ impl Handle {
     ) -> Result<Seen, Error> {
         let deadline = deadline(wait);
         let mut text = self.text(text.into())?;
-        // So that nobody learns what the question of another one says.
-        let ticket = self.ticket_of(lead, question).await?;
+        let ticket = self.ticket_of(lead, question)?;
         let asked = view::question(&self.shell.reader, question)?;
         if asked.only_options {
             let said = text.trim();
@@ -274,17 +273,15 @@ impl Handle {
         self.seen(lead, ticket, watch, deadline).await
     }
 
-    /// The ticket in whose turn a question was asked, answered or not.
+    /// Where a question was asked, and the answer that it has, whatever became of its ticket.
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`].
+    /// [`Error::Refused`], [`Error::Journal`].
     #[expect(clippy::unused_async, reason = "a call as every other, whatever it waits for")]
-    pub async fn ticket_of(&self, lead: LeadId, question: QuestionId) -> Result<TicketId, Error> {
-        let state = self.shell.lock();
-        let ticket = state.core.ticket_of(question).ok_or(Refused::NoSuchQuestion)?;
-        Glance::at(&state, lead, ticket)?;
-        Ok(ticket)
+    pub async fn question(&self, lead: LeadId, question: QuestionId) -> Result<SeenQuestion, Error> {
+        let ticket = self.ticket_of(lead, question)?;
+        Ok(SeenQuestion { ticket, answer: self.shell.reader.text(Of::Answer(question))? })
     }
 
     /// When a ticket was stored, and when it last changed.
@@ -488,6 +485,14 @@ impl Handle {
 }
 
 impl Handle {
+    /// The ticket of a question, so that nobody learns what the question of another lead says.
+    fn ticket_of(&self, lead: LeadId, question: QuestionId) -> Result<TicketId, Error> {
+        let state = self.shell.lock();
+        let ticket = state.core.ticket_of(question).ok_or(Refused::NoSuchQuestion)?;
+        Glance::at(&state, lead, ticket)?;
+        Ok(ticket)
+    }
+
     fn text(&self, text: String) -> Result<String, Error> {
         let bytes_max = self.shell.config.text_bytes_max;
         if text.trim().is_empty() {

@@ -53,7 +53,8 @@ impl Fleet {
         Ok(GetTaskResult::new(self.detailed(seen).await.map_err(|error| said(&error))?))
     }
 
-    /// Answers questions. What is not taken for an answer is refused: an acknowledgement says that it reaches the worker.
+    /// Answers questions. What is not taken for an answer is refused: an acknowledgement says that it reaches the worker. So
+    /// does that of an answer which was given before, to whoever has not heard it and sends it again.
     pub(super) async fn respond(&self, id: &str, responses: InputResponses) -> Result<(), ErrorData> {
         let ticket = ticket(id)?;
         // Whoever knows no such ticket learns nothing of its questions.
@@ -62,11 +63,14 @@ impl Fleet {
         for (key, response) in responses {
             let question =
                 QuestionId(numbered(KEY, &key).ok_or_else(|| invalid(format!("there is no request {key:?}")))?);
-            let asked_in = self.handle.ticket_of(LEAD, question).await.map_err(|error| of_key(&key, &error))?;
-            if asked_in != ticket {
-                return Err(invalid(format!("{key} was not asked by the task {id}, but by {TASK}{}", asked_in.0)));
+            let seen = self.handle.question(LEAD, question).await.map_err(|error| of_key(&key, &error))?;
+            if seen.ticket != ticket {
+                return Err(invalid(format!("{key} was not asked by the task {id}, but by {TASK}{}", seen.ticket.0)));
             }
-            answers.insert(question, answer(&key, &response)?);
+            let answer = answer(&key, &response)?;
+            if seen.answer.as_ref() != Some(&answer) {
+                answers.insert(question, answer);
+            }
         }
         // Each on its own, so that one that came before, or too late, keeps no other from its worker.
         let mut refused = None;

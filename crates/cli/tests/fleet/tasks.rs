@@ -190,6 +190,8 @@ fn a_question_of_a_task_is_answered_once_and_the_reply_is_there_after_a_kill() {
         assert_eq!(open(&lead), asked["inputRequests"], "{responses}");
     }
     assert_eq!(lead.update("ticket-1", &json!({(*key): accept("this")})), Ok(json!({"resultType": "complete"})));
+    // Whoever has not heard that, says it again; nobody says something else.
+    assert_eq!(lead.update("ticket-1", &json!({(*key): accept("this")})), Ok(json!({"resultType": "complete"})));
     let (code, said) = lead.update("ticket-1", &json!({(*key): accept("that")})).unwrap_err();
     assert_eq!((code, said), (-32602, format!("{key}: the question was answered already")));
 
@@ -212,6 +214,7 @@ fn a_question_of_a_task_is_answered_once_and_the_reply_is_there_after_a_kill() {
     let daemon = fleet.serve();
     let lead = Lead::new(&daemon, &token);
     assert_eq!(lead.get("ticket-1"), seen);
+    assert_eq!(lead.update("ticket-1", &json!({(*key): accept("this")})), Ok(json!({"resultType": "complete"})));
     // Its worker was at this one, and may have done a part of it; the one behind it has lost nothing but time.
     // That it has failed is seen once it is stored.
     let failed = lead.until("ticket-2", "failed");

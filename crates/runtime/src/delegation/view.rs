@@ -54,6 +54,17 @@ pub struct Question {
     pub only_options: bool,
 }
 
+/// What became of a question, as a lead sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct SeenQuestion {
+    /// The ticket in whose turn it was asked.
+    pub ticket: TicketId,
+    /// The answer that is stored, where there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+}
+
 /// When a ticket was stored and last changed, in UTC, as RFC 3339 writes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
