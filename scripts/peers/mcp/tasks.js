@@ -54,24 +54,25 @@ function dispatcher(url, authorization) {
     };
     const body = JSON.stringify({ jsonrpc: "2.0", id: (id += 1), method, params });
     const text = await (await fetch(url, { method: "POST", headers, body, signal })).text();
-    const messages = text.startsWith("{") ? [text] : text.split("\n").filter((line) => line.startsWith("data: {")).map((line) => line.slice(6));
-    const { error, result } = JSON.parse(messages.at(-1));
+    // It is the last event, or all of it.
+    const last = text.trimEnd().split("\n").findLast((line) => /^(data: )?\{/.test(line));
+    const { error, result } = JSON.parse(last.replace(/^data: /, ""));
     return error ? { kind: "error", error } : { kind: "result", result };
   };
 }
 
 async function drive(url, token) {
   const authorization = `Bearer ${token}`;
-  const client = new Client(
-    { name: "lead", version: "1.0.0" },
-    { versionNegotiation: { mode: { pin: REVISION } }, capabilities: { elicitation: {}, extensions: { "io.modelcontextprotocol/tasks": {} } } },
-  );
-  await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit: { headers: { Authorization: authorization } } }));
+  const clientInfo = { name: "lead", version: "1.0.0" };
+  const clientCapabilities = { elicitation: {} };
+  const client = new Client(clientInfo, { versionNegotiation: { mode: { pin: REVISION } }, capabilities: clientCapabilities });
+  const requestInit = { headers: { Authorization: authorization } };
+  await client.connect(new StreamableHTTPClientTransport(new URL(url), { requestInit }));
   const session = (onInputRequest) =>
     createTaskSessionFromClient(client, {
       endpointId: url,
       rawDispatch: dispatcher(url, authorization),
-      v2RequestFraming: { protocolVersion: REVISION, clientInfo: { name: "lead", version: "1.0.0" }, clientCapabilities: { elicitation: {} } },
+      v2RequestFraming: { protocolVersion: REVISION, clientInfo, clientCapabilities },
       onInputRequest,
     });
   const settle = async (lead, tool, args) => {
