@@ -57,8 +57,8 @@ impl Fleet {
     /// does that of an answer which was given before, to whoever has not heard it and sends it again.
     pub(super) async fn respond(&self, id: &str, responses: InputResponses) -> Result<(), ErrorData> {
         let ticket = ticket(id)?;
-        // Whoever knows no such ticket learns nothing of its questions.
-        self.handle.poll(LEAD, ticket, Duration::ZERO).await.map_err(|error| said(&error))?;
+        // Whether there is such a ticket. How it ended is not looked at, since nothing of that is shown here.
+        self.handle.times(LEAD, ticket).await.map_err(|error| said(&error))?;
         let mut answers = BTreeMap::new();
         for (key, response) in responses {
             let question =
@@ -75,7 +75,7 @@ impl Fleet {
         // Each on its own, so that one that came before, or too late, keeps no other from its worker.
         let mut refused = None;
         for (question, answer) in answers {
-            if let Err(error) = self.handle.answer(LEAD, question, answer, Duration::ZERO).await {
+            if let Err(error) = self.handle.answer_only(LEAD, question, answer).await {
                 refused = refused.or(Some(of_key(&format!("{KEY}{}", question.0), &error)));
             }
         }
@@ -93,7 +93,7 @@ impl Fleet {
 
     async fn detailed(&self, seen: Seen) -> Result<DetailedTask, Error> {
         let times = self.handle.times(LEAD, seen.ticket).await?;
-        // What it is stands in the payload, which the task takes it from. It is kept without an end, so that it has no ttl.
+        // Its status is that of the payload. No time ends it, so that it has no ttl.
         let mut task =
             Task::new(format!("{TASK}{}", seen.ticket.0), TaskStatus::default(), times.created, times.updated)
                 .with_poll_interval_ms(POLL_INTERVAL_MS);

@@ -252,8 +252,9 @@ impl Call<'_> {
                     .into());
             }
         };
-        if worker.is_some() && tasks::are_taken(&self.context) {
-            // The client looks after it from now on, for as long as it takes: there is nothing to wait for here.
+        if worker.is_some() && !sent.state.is_terminal() && tasks::are_taken(&self.context) {
+            // The client looks after it from now on, for as long as it takes: there is nothing to wait for here. (One that has
+            // ended, which was sent again with its key, is shown as it is.)
             return Ok(self.fleet.created(sent).await?.into());
         }
         let seen = self.watch(sent.ticket, wait.0).await?;

@@ -98,7 +98,8 @@ fn new_work_is_a_task_for_a_client_that_declares_tasks_and_forms_and_a_ticket_fo
     assert_eq!(lead.result("tools/call", "fleet_spawn", spawn)["structuredContent"]["worker"], 1);
 
     let mut ticket = 0;
-    let work = json!({"worker": 1, "content": "reply=done", "wait": 25});
+    // Long enough that it has not ended when its task is made, which would be no task then.
+    let work = json!({"worker": 1, "content": "wait=200 reply=done", "wait": 25});
     for takes in [takes_tasks(), json!({"elicitation": {"form": {}}, "extensions": takes_tasks()["extensions"]})] {
         lead.takes = takes;
         ticket += 1;
@@ -247,8 +248,11 @@ fn a_task_that_is_cancelled_is_a_cancelled_ticket_and_its_worker_lives_on() {
     assert_eq!((&seen["status"], &seen["statusMessage"]), (&json!("cancelled"), &json!("it was cancelled")), "{seen}");
     let polled = call(&daemon.address, &token, "fleet_poll", &json!({"ticket": 1}));
     assert_eq!(polled["tickets"][0]["state"], "cancelled", "{polled}");
-    lead.send(&json!({"worker": 1, "content": "reply=alive"}));
+    let alive = json!({"worker": 1, "content": "reply=alive", "request_key": "twice"});
+    lead.send(&alive);
     assert_eq!(lead.until("ticket-2", "completed")["result"]["structuredContent"]["reply"], "alive");
+    // Of one that has ended, there is nothing to look after.
+    assert_eq!(lead.send(&alive)["structuredContent"]["reply"], "alive");
 
     for task in ["ticket-3", "ticket-01", "ticket-+1", "ticket-", "1", "", "ticket-99999999999999999999"] {
         for method in ["tasks/get", "tasks/update", "tasks/cancel"] {
@@ -318,5 +322,27 @@ fn a_question_with_options_is_a_form_that_offers_them_and_one_that_takes_nothing
     let (_, said) = lead.update("ticket-1", &both).unwrap_err();
     assert_eq!(said, "question-1: the question was answered already");
     assert_eq!(lead.get("ticket-1")["status"], "working");
+    assert!(daemon.ends_on("-TERM").success());
+}
+
+#[test]
+fn only_a_look_at_how_a_task_ended_lets_it_make_room_for_a_newer_one() {
+    let fleet = Fleet::new("tickets = 1");
+    let daemon = fleet.serve();
+    let token = fleet.token();
+    let lead = Lead::new(&daemon, &token);
+    call(&daemon.address, &token, "fleet_spawn", &json!({"kind": "scripted"}));
+    let work = json!({"worker": 1, "content": "wait=200 reply=done"});
+    assert_eq!(lead.send(&work)["taskId"], "ticket-1");
+    // Once its worker has nothing to do, it has ended; that is no look at it.
+    until(|| call(&daemon.address, &token, "fleet_list", &json!({}))["workers"][0].get("at").is_none());
+    lead.update("ticket-1", &json!({})).unwrap();
+    lead.cancel("ticket-1");
+    let refused = lead.send(&work);
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert_eq!(lead.get("ticket-1")["result"]["structuredContent"]["reply"], "done");
+    // That it was seen is stored in its own time.
+    until(|| lead.send(&work)["taskId"] == "ticket-2");
+    assert_eq!(lead.refused("tasks/get", "ticket-1", json!({"taskId": "ticket-1"})).0, -32602);
     assert!(daemon.ends_on("-TERM").success());
 }
