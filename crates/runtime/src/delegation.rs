@@ -260,27 +260,7 @@ impl Handle {
         wait: Duration,
     ) -> Result<Seen, Error> {
         let deadline = deadline(wait);
-        let (ticket, watch) = self.answered(lead, question, text.into(), !wait.is_zero()).await?;
-        self.seen(lead, ticket, watch, deadline).await
-    }
-
-    /// Answers a question, and shows nothing of what comes of it: how the ticket ends is still to be seen.
-    ///
-    /// # Errors
-    ///
-    /// As [`Handle::answer`].
-    pub async fn answer_only(&self, lead: LeadId, question: QuestionId, text: impl Into<String>) -> Result<(), Error> {
-        self.answered(lead, question, text.into(), false).await.map(drop)
-    }
-
-    async fn answered(
-        &self,
-        lead: LeadId,
-        question: QuestionId,
-        text: String,
-        watch: bool,
-    ) -> Result<(TicketId, Option<Watching<'_>>), Error> {
-        let mut text = self.text(text)?;
+        let mut text = self.text(text.into())?;
         let ticket = self.ticket_of(lead, question)?;
         let asked = view::question(&self.shell.reader, question)?;
         if asked.only_options {
@@ -288,9 +268,9 @@ impl Handle {
             let option = asked.options.iter().find(|option| option.eq_ignore_ascii_case(said));
             text = option.ok_or_else(|| Error::NotAnOption { options: asked.options.clone() })?.clone();
         }
-        let done = self.step(Step::Answered { lead, question, watch }, text)?;
+        let done = self.step(Step::Answered { lead, question, watch: !wait.is_zero() }, text)?;
         let (_, watch) = self.stored(done).await?;
-        Ok((ticket, watch))
+        self.seen(lead, ticket, watch, deadline).await
     }
 
     /// Where a question was asked, and the answer that it has, whatever became of its ticket.
@@ -304,7 +284,7 @@ impl Handle {
         Ok(SeenQuestion { ticket, answer: self.shell.reader.text(Of::Answer(question))? })
     }
 
-    /// When a ticket was stored, and when it last changed. This is no look at how it ended.
+    /// When a ticket was stored, and when it last changed.
     ///
     /// # Errors
     ///

@@ -50,6 +50,7 @@ impl Fleet {
 
     pub(super) async fn task(&self, id: &str) -> Result<GetTaskResult, ErrorData> {
         let seen = self.handle.poll(LEAD, ticket(id)?, Duration::ZERO).await.map_err(|error| said(&error))?;
+        self.handle.saw(LEAD, &seen);
         Ok(GetTaskResult::new(self.detailed(seen).await.map_err(|error| said(&error))?))
     }
 
@@ -57,7 +58,7 @@ impl Fleet {
     /// does that of an answer which was given before, to whoever has not heard it and sends it again.
     pub(super) async fn respond(&self, id: &str, responses: InputResponses) -> Result<(), ErrorData> {
         let ticket = ticket(id)?;
-        // Whether there is such a ticket. How it ended is not looked at, since nothing of that is shown here.
+        // Whoever knows no such ticket learns nothing of its questions.
         self.handle.times(LEAD, ticket).await.map_err(|error| said(&error))?;
         let mut answers = BTreeMap::new();
         for (key, response) in responses {
@@ -75,7 +76,7 @@ impl Fleet {
         // Each on its own, so that one that came before, or too late, keeps no other from its worker.
         let mut refused = None;
         for (question, answer) in answers {
-            if let Err(error) = self.handle.answer_only(LEAD, question, answer).await {
+            if let Err(error) = self.handle.answer(LEAD, question, answer, Duration::ZERO).await {
                 refused = refused.or(Some(of_key(&format!("{KEY}{}", question.0), &error)));
             }
         }

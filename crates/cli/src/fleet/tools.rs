@@ -274,17 +274,20 @@ impl Call<'_> {
             Some(seen) => seen?,
             None => handle.poll_all(LEAD, Duration::ZERO).await?,
         };
+        seen.tickets.iter().for_each(|seen| handle.saw(LEAD, seen));
         Ok(self.answer(&Tickets::from(seen)))
     }
 
-    /// Waits for a ticket.
+    /// Waits for a ticket, and shows it.
     async fn watch(&self, ticket: TicketId, wait: Duration) -> Result<Seen, Said> {
         let handle = &self.fleet.handle;
         let waited = self.waits(&format!("ticket {}", ticket.0), wait, |wait| handle.poll(LEAD, ticket, wait)).await;
-        Ok(match waited {
+        let seen = match waited {
             Some(seen) => seen?,
             None => handle.poll(LEAD, ticket, Duration::ZERO).await?,
-        })
+        };
+        handle.saw(LEAD, &seen);
+        Ok(seen)
     }
 
     async fn inbox(self) -> Done {
@@ -302,7 +305,9 @@ impl Call<'_> {
                 Stopped { worker: Some(worker), ticket: None }
             }
             (None, Some(ticket)) => {
-                Stopped { worker: None, ticket: Some(handle.cancel(LEAD, TicketId(ticket)).await?.into()) }
+                let seen = handle.cancel(LEAD, TicketId(ticket)).await?;
+                handle.saw(LEAD, &seen);
+                Stopped { worker: None, ticket: Some(seen.into()) }
             }
             _ => return Err("say the worker that is to end, or the ticket that is to be cancelled".to_owned().into()),
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lastword::delegation::{Placed, State, TurnEnd, Work};
+use lastword::delegation::{Limits, Placed, State, TurnEnd, Work, WorkerId};
 
 use crate::scene::{Folder, LEAD, LONG, OTHER_LEAD, SHORT, send, worker};
 
@@ -257,6 +257,84 @@ async fn a_call_that_asks_and_is_dropped_gets_its_answer_as_the_next_prompt() {
     ada.seat.ended(task.ticket, TurnEnd::Ended, "I wait".to_owned());
     assert_eq!(ada.next().await.text, "!");
     service.close().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_was_handed_to_a_call_that_is_dropped_before_it_returns_is_the_next_prompt() {
+    let folder = Folder::new();
+    let (service, fleet, stage) = folder.open();
+    let mut ada = worker(&fleet, &stage).await;
+    let sent = send(&fleet, ada.id(), "ask").await;
+    let task = ada.next().await;
+    {
+        let mut asking = std::pin::pin!(fleet.ask(ada.id(), task.ticket, "?", Vec::new(), LONG));
+        let question = tokio::select! {
+            biased;
+            _ = &mut asking => panic!("nobody answered"),
+            seen = fleet.poll(LEAD, sent.ticket, LONG) => seen.unwrap().questions[0].id,
+        };
+        // The answer is stored, and handed to the call, which never looks at it.
+        fleet.answer(LEAD, question, "!", Duration::ZERO).await.unwrap();
+    }
+    ada.seat.ended(task.ticket, TurnEnd::Ended, "my call failed".to_owned());
+    let prompt = ada.next().await;
+    assert_eq!((prompt.ticket, prompt.text.as_str()), (sent.ticket, "!"));
+    ada.seat.ended(prompt.ticket, TurnEnd::Ended, "now I know".to_owned());
+    let seen = fleet.poll(LEAD, sent.ticket, LONG).await.unwrap();
+    assert_eq!((seen.state, seen.reply.as_deref()), (State::Completed, Some("now I know")));
+    service.close().await;
+}
+
+#[tokio::test]
+async fn a_full_journal_forgets_the_oldest_ticket_that_was_seen_to_have_ended_and_none_of_which_nobody_knows() {
+    let folder = Folder::new();
+    let limits = || {
+        let mut limits = Limits::default();
+        limits.tickets_max = 2;
+        limits
+    };
+    let (service, fleet, stage) = folder.try_open(limits()).unwrap();
+    let mut ada = worker(&fleet, &stage).await;
+    let sent = [send(&fleet, ada.id(), "one").await.ticket, send(&fleet, ada.id(), "two").await.ticket];
+    for ticket in sent {
+        assert_eq!(ada.next().await.ticket, ticket);
+        ada.seat.ended(ticket, TurnEnd::Ended, "over".to_owned());
+    }
+    let full =
+        "as many tickets are kept as may, and none of them has ended and was shown to its lead; poll or stop some";
+    let three = || Work::new(WorkerId(1), "three");
+    assert_eq!(fleet.send(LEAD, three()).await.unwrap_err().to_string(), full);
+    let shown = fleet.poll(LEAD, sent[0], LONG).await.unwrap();
+    // Meanwhile something else came to it, which was not shown.
+    assert_eq!(fleet.reply(ada.id(), Some(sent[0]), "late").await.unwrap(), Placed::Late);
+    fleet.saw(LEAD, &shown);
+    assert_eq!(fleet.send(LEAD, three()).await.unwrap_err().to_string(), full);
+    let shown = fleet.poll(LEAD, sent[0], LONG).await.unwrap();
+    fleet.saw(OTHER_LEAD, &shown);
+    assert_eq!(fleet.send(LEAD, three()).await.unwrap_err().to_string(), full);
+    fleet.saw(LEAD, &shown);
+    service.close().await;
+
+    // That it was seen is known, and so is, after the next restart, that it was forgotten.
+    let (service, fleet, stage) = folder.try_open(limits()).unwrap();
+    let mut ada = stage.enters().await;
+    assert_eq!(fleet.send(LEAD, three()).await.unwrap().ticket.0, 3);
+    assert_eq!(ada.next().await.text, "three");
+    assert_eq!(
+        fleet.poll(LEAD, sent[0], LONG).await.unwrap_err().to_string(),
+        "there is no such ticket; poll without one to see those that there are"
+    );
+    service.close().await;
+    let (service, fleet, _stage) = folder.try_open(limits()).unwrap();
+    let left: Vec<u64> =
+        fleet.poll_all(LEAD, Duration::ZERO).await.unwrap().tickets.iter().map(|seen| seen.ticket.0).collect();
+    assert_eq!(left, [3, 2]);
+    service.close().await;
+    let connection = rusqlite::Connection::open(folder.journal()).unwrap();
+    let texts = "SELECT count(*) FROM text WHERE kind IN ('task', 'end', 'reply')";
+    let count: i64 = connection.query_row(texts, [], |row| row.get(0)).unwrap();
+    // The tasks of two and three, and the end of two.
+    assert_eq!(count, 3);
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use std::{
 use lastword::{
     delegation::{
         AcpWorkers, Config, Handle, Launch, LeadId, Life, Permissions, QuestionId, Seat, Seen, Service, State,
-        TicketId, Tools, Work, WorkerId, WorkerKind,
+        TicketId, Tools, Work, WorkerId, WorkerKind, WorkerLife,
     },
     schema::v1::{McpServer, McpServerHttp},
 };
@@ -32,10 +32,10 @@ trials! {
     a_reply_after_the_end_of_its_ticket_is_kept_beside_it,
     a_reply_to_nobody_is_in_the_inbox_until_it_is_read,
     a_newer_ticket_that_replaces_ends_the_older_turn_and_then_runs,
-    a_worker_that_ignores_its_cancel_is_ended_and_its_process_is_gone,
+    a_worker_that_ignores_its_cancel_is_ended_with_all_it_started_and_one_in_its_place_takes_the_newer_ticket,
     stopping_a_worker_ends_all_that_it_started,
     a_worker_that_dies_fails_its_tickets_with_its_status_and_its_last_lines,
-    a_worker_that_dies_after_its_reply_leaves_the_reply,
+    a_worker_that_dies_after_its_reply_leaves_the_reply_and_one_in_its_place_takes_the_next_ticket,
     noise_on_standard_output_changes_nothing,
     an_error_of_a_turn_fails_its_ticket_and_the_worker_goes_on,
     a_worker_that_never_answers_initialize_is_given_up,
@@ -339,7 +339,7 @@ fn a_newer_ticket_that_replaces_ends_the_older_turn_and_then_runs() {
     });
 }
 
-fn a_worker_that_ignores_its_cancel_is_ended_and_its_process_is_gone() {
+fn a_worker_that_ignores_its_cancel_is_ended_with_all_it_started_and_one_in_its_place_takes_the_newer_ticket() {
     run(async {
         let mut kind = kind(&[]);
         kind.cancel_max = SHORT;
@@ -348,13 +348,15 @@ fn a_worker_that_ignores_its_cancel_is_ended_and_its_process_is_gone() {
         let orphan = fleet.folder.path().join("orphan");
         let ticket = fleet.send(worker, &format!("orphan={} deaf", orphan.display())).await;
         let orphan = number_in(&orphan).await;
-        let queued = fleet.send(worker, "say=never").await;
-        assert_eq!(fleet.fleet.cancel(LEAD, ticket).await.unwrap().state, State::Cancelled);
-        let seen = fleet.shown(queued).await;
-        assert_eq!(seen.state, State::Failed);
-        let reason = seen.reason.unwrap();
-        assert!(reason.starts_with("the worker is gone: it did not end a cancelled turn within 50ms: "), "{reason}");
+        let mut work = Work::new(worker, "reply=newer");
+        (work.replace, work.wait) = (true, LONG);
+        let seen = fleet.fleet.send(LEAD, work).await.unwrap();
+        assert_eq!((seen.state, seen.reply.as_deref()), (State::Completed, Some("newer")));
         assert!(!is_alive(&orphan));
+        let seen = fleet.shown(ticket).await;
+        assert_eq!((seen.state, seen.reason.as_deref()), (State::Cancelled, Some("a newer ticket took its place")));
+        let workers = fleet.fleet.list(LEAD).await.unwrap();
+        assert_eq!((workers.len(), workers[0].life, workers[0].death.as_deref()), (1, WorkerLife::Alive, None));
         fleet.close().await;
     });
 }
@@ -398,13 +400,14 @@ fn a_worker_that_dies_fails_its_tickets_with_its_status_and_its_last_lines() {
     });
 }
 
-fn a_worker_that_dies_after_its_reply_leaves_the_reply() {
+fn a_worker_that_dies_after_its_reply_leaves_the_reply_and_one_in_its_place_takes_the_next_ticket() {
     run(async {
         let fleet = Fleet::open(kind(&[]));
         let worker = fleet.spawn().await;
         let seen = fleet.run(worker, "reply=done exit=3").await;
         assert_eq!((seen.state, seen.reply.as_deref()), (State::Completed, Some("done")));
-        fleet.death(worker).await;
+        let next = fleet.run(worker, "reply=next").await;
+        assert_eq!((next.state, next.reply.as_deref()), (State::Completed, Some("next")));
         let seen = fleet.shown(seen.ticket).await;
         assert_eq!((seen.state, seen.reply.as_deref(), seen.reason), (State::Completed, Some("done"), None));
         fleet.close().await;
