@@ -42,6 +42,8 @@ pub use step::{Effect, Effects, Prompt, Receipt, Refused, Step, TurnEnd};
 pub struct Limits {
     /// How many workers may live.
     pub workers_max: usize,
+    /// How many workers are kept, those that are gone included. One more takes the place of one that is gone and has no ticket.
+    pub workers_kept_max: usize,
     /// How many tickets may wait for one worker.
     pub tickets_queued_max: usize,
     /// How many tickets are kept, ended ones included. One more takes the place of one that its lead has seen the end of.
@@ -62,6 +64,8 @@ impl Default for Limits {
         Self {
             // Each is a process; more than that no machine of a developer bears.
             workers_max: 256,
+            // Their rows are small, and nobody lists more.
+            workers_kept_max: 10_000,
             // A lead that is that far ahead of its worker has lost its way.
             tickets_queued_max: 1024,
             // A row takes some 200 bytes twice, so that all of them take some tens of megabytes.
@@ -433,6 +437,14 @@ impl Delegation {
             return Err(Refused::TooManyWorkers);
         }
         let worker = WorkerId(self.now.workers.last_key_value().map_or(0, |(last, _)| last.0) + 1);
+        if self.now.workers.len() >= self.limits.workers_kept_max {
+            let with_tickets: BTreeSet<WorkerId> = self.now.tickets.values().map(|row| row.worker).collect();
+            let is_over = |(id, row): &(&WorkerId, &Worker)| row.life == Life::Gone && !with_tickets.contains(id);
+            let (old, _) = self.now.workers.iter().find(is_over).ok_or(Refused::TooManyWorkers)?;
+            let record = Record::WorkerForgotten(*old);
+            self.now.put(record.clone());
+            change.others.push(record);
+        }
         self.now.workers.insert(worker, Worker { lead, life: Life::Alive });
         self.seats.insert(worker, Seat::default());
         change.take_in(Receipt::Worker(worker));
@@ -752,7 +764,8 @@ impl Delegation {
                 match &record {
                     Record::Worker(worker, _) => drop(change.settle_workers.insert(*worker)),
                     Record::Ticket(ticket, _) => drop(change.settle_tickets.insert(*ticket)),
-                    Record::Seen(_)
+                    Record::WorkerForgotten(_)
+                    | Record::Seen(_)
                     | Record::Forgotten(..)
                     | Record::Marks(_)
                     | Record::Inbox(..)

@@ -265,6 +265,27 @@ fn where_tickets_are_full_a_new_one_takes_the_place_of_the_oldest_that_its_lead_
 }
 
 #[test]
+fn where_workers_are_full_a_new_one_takes_the_place_of_the_oldest_that_is_gone_and_has_no_ticket() {
+    let mut limits = Limits::default();
+    limits.workers_kept_max = 3;
+    let mut service = Service::new(limits);
+    service.send();
+    service.take(Step::Spawned { lead: LEAD });
+    service.take(Step::Spawned { lead: LEAD });
+    let spawn = Step::Spawned { lead: LEAD };
+    assert_eq!(service.machine.apply(spawn.clone()), Err(Refused::TooManyWorkers));
+    service.take(Step::WorkerDied { worker: WORKER });
+    // It has a ticket, whose lead may still ask who had it.
+    assert_eq!(service.machine.apply(spawn.clone()), Err(Refused::TooManyWorkers));
+    service.take(Step::WorkerDied { worker: WorkerId(3) });
+    service.take(spawn);
+    let workers = |service: &Service| service.machine.stored().workers.keys().map(|id| id.0).collect::<Vec<_>>();
+    assert_eq!(workers(&service), [1, 2, 4]);
+    service.restart();
+    assert_eq!(workers(&service), [1, 2, 4]);
+}
+
+#[test]
 fn a_send_that_is_repeated_with_its_key_gives_the_same_ticket_also_after_a_restart() {
     let mut service = Service::new(Limits::default());
     let key = Some(RequestKey::from("k"));

@@ -9,7 +9,9 @@ use lastword::delegation::{
     Assignment, Conductor, Config, Error, Handle, Launch, LeadId, Life, Limits, OpenError, QuestionId, Seat, Service,
     Taken, TicketId, Work, WorkerId, WorkerLife,
 };
-use lastword_core::delegation::{Delegation, Effect, Effects, Prompt, Receipt, Refused, Step, WatchId};
+use lastword_core::delegation::{
+    Call as AskCall, Delegation, Effect, Effects, Prompt, Receipt, Refused, Step, WatchId,
+};
 use tempfile::TempDir;
 use tokio::{
     sync::{mpsc, oneshot},
@@ -412,7 +414,8 @@ impl Daemon {
         let machine = self.fleet.machine();
         let is_over = |call: &Call| {
             let watches = call.watch.is_some_and(|watch| machine.watches().any(|(known, _)| known == watch));
-            let asks = call.question.is_some_and(|question| machine.call(question).is_some());
+            let asks = call.question.and_then(|question| machine.call(question));
+            let asks = matches!(asks, Some(AskCall::Waiting | AskCall::Handed));
             // An answer is given to whoever takes it, although another time would be one too often.
             call.is_told && !watches && (!asks || call.is_answered)
         };
@@ -421,7 +424,7 @@ impl Daemon {
         let mut heard = Vec::new();
         for call in over {
             let Some(task) = call.task else { continue };
-            // One that has asked in vain learns that.
+            // One that has asked in vain learns that, also where it was handed the answer and is too late to take it.
             drop(call.go_on);
             let back = timeout(COMING_MAX, task).await;
             let told = |what: String| RigError::Told(format!("a call {what}, and by the machine it was to come back"));
@@ -479,9 +482,17 @@ async fn taken(
             None => std::future::pending().await,
         }
     };
+    let next = async {
+        loop {
+            match conductor.next().await {
+                Some(came) if is_too_late(&came) => {}
+                came => return came,
+            }
+        }
+    };
     let came = tokio::select! {
         biased;
-        came = timeout(COMING_MAX, conductor.next()) => came.ok().flatten(),
+        came = timeout(COMING_MAX, next) => came.ok().flatten(),
         back = back => {
             let problem = format!("the call of {step:?} came back before its step came to the machine: {back:?}");
             return Err(RigError::Told(problem));
@@ -494,6 +505,14 @@ async fn taken(
         return Err(RigError::OtherStep { wanted: step.clone(), came });
     }
     Ok((effects?, after))
+}
+
+/// A call that asked was handed its answer and is too late to take it, which it learns from the machine. No path has that.
+fn is_too_late(came: &Taken) -> bool {
+    matches!(
+        (&came.step, &came.effects),
+        (Step::AnswerTaken { .. }, Err(Refused::NotHanded)) | (Step::AskWindowClosed { .. }, Err(Refused::NotWaiting))
+    )
 }
 
 fn done<T>(_: T) -> Back {

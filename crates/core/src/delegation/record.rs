@@ -255,6 +255,8 @@ pub struct Inbox {
 pub enum Record {
     /// The row of a worker.
     Worker(WorkerId, Worker),
+    /// The worker, which is gone, makes room: its row goes, and whatever was said of it.
+    WorkerForgotten(WorkerId),
     /// The row of a ticket. How it stands now, its lead has not seen.
     Ticket(TicketId, Ticket),
     /// The lead of a ticket was shown how it ended.
@@ -298,6 +300,7 @@ impl Tables {
     pub fn put(&mut self, record: Record) {
         match record {
             Record::Worker(id, worker) => drop(self.workers.insert(id, worker)),
+            Record::WorkerForgotten(id) => drop(self.workers.remove(&id)),
             Record::Ticket(id, ticket) => {
                 self.seen.remove(&id);
                 self.tickets.insert(id, ticket);

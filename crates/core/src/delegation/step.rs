@@ -271,7 +271,8 @@ pub enum Refused {
     NotYours,
     /// The worker was stopped, or its process ended.
     WorkerGone,
-    /// As many workers as [`super::Limits::workers_max`] live.
+    /// As many workers as [`super::Limits::workers_max`] live, or as many as [`super::Limits::workers_kept_max`] are kept, and all
+    /// of them live or have tickets.
     TooManyWorkers,
     /// As many tickets as [`super::Limits::tickets_queued_max`] wait for this worker.
     QueueFull,

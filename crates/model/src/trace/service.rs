@@ -21,6 +21,7 @@ pub(super) struct Line {
 #[serde(deny_unknown_fields)]
 struct RecordedLimits {
     workers_max: usize,
+    workers_kept_max: usize,
     tickets_queued_max: usize,
     tickets_max: usize,
     questions_open_max: usize,
@@ -40,6 +41,7 @@ impl Line {
             (Some(recorded), Some(rows), None, None, None) => {
                 let mut limits = Limits::default();
                 limits.workers_max = recorded.workers_max;
+                limits.workers_kept_max = recorded.workers_kept_max;
                 limits.tickets_queued_max = recorded.tickets_queued_max;
                 limits.tickets_max = recorded.tickets_max;
                 limits.questions_open_max = recorded.questions_open_max;

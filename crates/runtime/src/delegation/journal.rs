@@ -231,6 +231,10 @@ fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
         Record::Worker(id, row) => transaction
             .prepare_cached("INSERT OR REPLACE INTO worker (id, row) VALUES (?1, ?2)")?
             .execute(params![sql(id.0), json(row)?])?,
+        Record::WorkerForgotten(id) => {
+            [Of::Worker(*id), Of::Death(*id)].into_iter().try_for_each(|of| forget(transaction, of))?;
+            transaction.prepare_cached("DELETE FROM worker WHERE id = ?1")?.execute(params![sql(id.0)])?
+        }
         Record::Ticket(id, row) => transaction
             .prepare_cached(
                 "INSERT INTO ticket (id, row, seen) VALUES (?1, ?2, FALSE)

@@ -21,6 +21,7 @@ pub(super) fn opened(service: u64, limits: &Limits, stored: &Tables) {
     if tracing::enabled!(target: TARGET, Level::TRACE) {
         let limits = serde_json::json!({
             "workers_max": limits.workers_max,
+            "workers_kept_max": limits.workers_kept_max,
             "tickets_queued_max": limits.tickets_queued_max,
             "tickets_max": limits.tickets_max,
             "questions_open_max": limits.questions_open_max,
