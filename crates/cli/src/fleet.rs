@@ -7,6 +7,7 @@ pub(crate) mod client;
 mod config;
 mod daemon;
 mod find;
+mod http;
 mod people;
 mod place;
 mod tasks;

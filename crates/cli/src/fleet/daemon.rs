@@ -33,6 +33,7 @@ use super::{
     Failure,
     bridge::{TOKEN_VARIABLE, URL_VARIABLE},
     config::Config,
+    http,
     place::Whereabouts,
     token::{Caller, Tokens},
     tools::{Fleet, Role, Tools},
@@ -83,8 +84,7 @@ pub(crate) async fn serve(config: Config) -> Result<(), Failure> {
         spawning: Mutex::new(()),
     });
     let router = router(&fleet, &tokens, address, config.body_bytes_max);
-    let served = axum::serve(listener, router).with_graceful_shutdown(drain.clone().cancelled_owned());
-    let mut served = tokio::spawn(served.into_future());
+    let mut served = tokio::spawn(http::serve(listener, router, config.workers_max, drain.clone()));
 
     let whereabouts = Whereabouts { pid: std::process::id(), address };
     place.say(&whereabouts)?;
@@ -97,10 +97,8 @@ pub(crate) async fn serve(config: Config) -> Result<(), Failure> {
         _ = terminated.recv() => Ok(()),
         _ = interrupted.recv() => Ok(()),
         error = service.failed() => Err(Failure::other(error)),
-        ended = &mut served => Err(Failure::other(match ended {
-            Ok(Err(error)) => error.to_string(),
-            _ => "the web server ended".to_owned(),
-        })),
+        // It serves until it is told to end.
+        _ = &mut served => Err(Failure::other("the web server ended")),
     };
     // Calls that wait are told how things stand, then the workers go, and what was taken in is stored.
     drain.cancel();
@@ -142,6 +140,8 @@ fn router(fleet: &Arc<Fleet>, tokens: &Arc<Tokens>, address: SocketAddr, body_by
         let service = StreamableHttpService::new(move || Ok(tools.clone()), sessions, config);
         Router::<()>::new()
             .fallback_service(service)
+            .layer(middleware::from_fn_with_state(body_bytes_max, http::take_body))
+            // The outermost: it reads nothing of whoever has no token.
             .layer(middleware::from_fn_with_state((Arc::clone(tokens), role), check_token))
     };
     Router::new().nest_service(LEAD_PATH, door(Role::Lead)).nest_service(WORKER_PATH, door(Role::Worker))
