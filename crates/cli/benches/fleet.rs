@@ -33,7 +33,9 @@ use rmcp::{
     transport::{
         StreamableHttpClientTransport,
         streamable_http_client::StreamableHttpClientTransportConfig,
-        streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager},
+        streamable_http_server::{
+            StreamableHttpServerConfig, StreamableHttpService, session::local::LocalSessionManager,
+        },
     },
 };
 use serde_json::{Value, json};
@@ -243,7 +245,8 @@ impl Server {
     /// The most memory that it has had so far, in MiB, as the kernel says.
     fn peak_memory(&self) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
-        let kib: Option<f64> = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
+        let kib: Option<f64> =
+            status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.split_whitespace().next()?.parse().ok());
         Ok(kib.ok_or("the kernel does not say")? / 1024.0)
     }
 }

@@ -44,7 +44,8 @@ const ACCEPT_AGAIN: Duration = Duration::from_secs(1);
 
 /// Serves until it is to drain, and then what is in flight.
 pub(super) async fn serve(listener: TcpListener, router: Router, workers_max: usize, drain: CancellationToken) {
-    let free = Arc::new(Semaphore::new(workers_max.saturating_add(CONNECTIONS_OF_LEADS_MAX).min(Semaphore::MAX_PERMITS)));
+    let free =
+        Arc::new(Semaphore::new(workers_max.saturating_add(CONNECTIONS_OF_LEADS_MAX).min(Semaphore::MAX_PERMITS)));
     let connections = GracefulShutdown::new();
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(HEADERS_MAX);
@@ -83,7 +84,8 @@ async fn accept(listener: &TcpListener) -> TcpStream {
                 return stream;
             }
             // Whoever it was has left.
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {}
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) => {
+            }
             Err(error) => {
                 tracing::error!("no connection can be accepted: {error}");
                 sleep(ACCEPT_AGAIN).await;
@@ -99,7 +101,9 @@ pub(super) async fn take_body(State(bytes_max): State<usize>, request: Request, 
         Ok(Ok(bytes)) => next.run(Request::from_parts(head, Body::from(bytes))).await,
         // One that broke off has nobody who reads this.
         Ok(Err(_)) => {
-            let why = format!("the body has more than {bytes_max} bytes; `body_bytes` in fleet.toml says how many it may have\n");
+            let why = format!(
+                "the body has more than {bytes_max} bytes; `body_bytes` in fleet.toml says how many it may have\n"
+            );
             (StatusCode::PAYLOAD_TOO_LARGE, why).into_response()
         }
         Err(_) => {

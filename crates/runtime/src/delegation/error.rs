@@ -45,6 +45,20 @@ pub enum OpenError {
         /// Ours.
         known: u32,
     },
+    /// It was written by an older version of this program, which kept no checksums.
+    #[error(
+        "the journal {file} has version {found}, and this program reads only version {known}; it was left as it is: let the \
+         older program finish its tickets, or take another file",
+        file = file.display()
+    )]
+    Older {
+        /// The journal.
+        file: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
     /// It is damaged.
     #[error(
         "the journal {file} is damaged: {what}; it was left as it is: put a copy of it there, or move it away together with \
@@ -105,8 +119,8 @@ pub struct JournalError {
 }
 
 impl JournalError {
-    pub(super) fn new(file: &Path, error: &rusqlite::Error) -> Self {
-        Self { file: file.to_owned(), what: error.to_string() }
+    pub(super) fn new(file: &Path, what: String) -> Self {
+        Self { file: file.to_owned(), what }
     }
 }
 

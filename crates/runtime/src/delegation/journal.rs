@@ -7,6 +7,10 @@
 //! A file that is not a journal, a damaged one, and one of a newer version are refused before anything is written: the
 //! file stays as it was, byte for byte. A journal is made beside its place and then renamed into it, so that a crash
 //! leaves a whole one or none, and its version stands in the file itself and never only in the write-ahead log.
+//!
+//! SQLite would give back a text in which the disk has changed a bit, so that each row has a checksum, which is compared
+//! when the journal is opened and whenever something is read. In the write-ahead log, which a crash leaves and the next start
+//! takes in, SQLite has checksums of its own: it takes what comes after the first wrong one for what never was committed.
 
 use std::{
     fs::{self, File, OpenOptions, TryLockError},
@@ -19,7 +23,10 @@ use std::{
 };
 
 use lastword_core::delegation::{LeadId, QuestionId, Record, ReplyId, Tables, TicketId, WorkerId};
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{
+    Connection, ErrorCode, OpenFlags, OptionalExtension as _, Row, Transaction, params, params_from_iter,
+    types::{ToSqlOutput, ValueRef},
+};
 
 use super::{
     error::{JournalError, OpenError},
@@ -27,7 +34,7 @@ use super::{
 };
 
 /// The version of the tables, in the file's `user_version`.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// "lwdl", in the file's `application_id`: what tells a journal from any other SQLite file.
 const APPLICATION_ID: u32 = 0x6c77_646c;
@@ -41,21 +48,24 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 /// The fixed part at the beginning of each SQLite file.
 const HEADER_BYTES: usize = 100;
 
-/// A row is JSON in the words of the core. Texts are by what they belong to. The one row of marks is there once a ticket was
+/// A row is JSON in the words of the core. Texts are by what they belong to. The last column of each is its [`checksum`]. The one row of marks is there once a ticket was
 /// forgotten. The core knows no clock: when a ticket was stored and last changed is for people and programs that look.
 const SCHEMA: &str = "
-    CREATE TABLE worker (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
+    CREATE TABLE worker (id INTEGER PRIMARY KEY, row TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
     CREATE TABLE ticket (
         id INTEGER PRIMARY KEY,
         row TEXT NOT NULL,
         seen INTEGER NOT NULL,
         created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-        updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now'))
+        updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+        sum INTEGER NOT NULL
     ) STRICT;
-    CREATE TABLE marks (id INTEGER PRIMARY KEY, row TEXT NOT NULL) STRICT;
-    CREATE TABLE inbox (reply INTEGER PRIMARY KEY, lead INTEGER NOT NULL, worker INTEGER NOT NULL) STRICT;
-    CREATE TABLE inbox_read (lead INTEGER PRIMARY KEY, reply INTEGER NOT NULL) STRICT;
-    CREATE TABLE text (kind TEXT NOT NULL, id INTEGER NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, id))
+    CREATE TABLE marks (id INTEGER PRIMARY KEY, row TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
+    CREATE TABLE inbox (reply INTEGER PRIMARY KEY, lead INTEGER NOT NULL, worker INTEGER NOT NULL, sum INTEGER NOT NULL)
+        STRICT;
+    CREATE TABLE inbox_read (lead INTEGER PRIMARY KEY, reply INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
+    CREATE TABLE text
+        (kind TEXT NOT NULL, id INTEGER NOT NULL, body TEXT NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (kind, id))
         STRICT, WITHOUT ROWID;
 ";
 
@@ -133,22 +143,51 @@ impl Reader {
     /// The text; none where there is none.
     pub(super) fn text(&self, of: Of) -> Result<Option<String>, JournalError> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = || {
-            let mut select = connection.prepare_cached("SELECT body FROM text WHERE kind = ?1 AND id = ?2")?;
-            select.query_row(of.key(), |row| row.get(0)).optional()
-        };
-        read().map_err(|source| JournalError::new(&self.file, &source))
+        let (kind, id) = of.key();
+        let select = "SELECT kind, id, body, sum FROM text WHERE kind = ?1 AND id = ?2";
+        let text = one(&connection, "text", select, (kind, id), |row| row.get(2));
+        text.map_err(|error| JournalError::new(&self.file, error.said("text", &format!("{kind} {id}"))))
     }
 
     /// When a ticket was stored and last changed; none where there is no such ticket.
     pub(super) fn times(&self, ticket: TicketId) -> Result<Option<Times>, JournalError> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let read = || {
-            let mut select = connection.prepare_cached("SELECT created, updated FROM ticket WHERE id = ?1")?;
-            let times = |row: &Row<'_>| Ok(Times { created: row.get(0)?, updated: row.get(1)? });
-            select.query_row(params![sql(ticket.0)], times).optional()
-        };
-        read().map_err(|source| JournalError::new(&self.file, &source))
+        let times = |row: &Row<'_>| Ok(Times { created: row.get(3)?, updated: row.get(4)? });
+        let times = one(&connection, "ticket", TICKET, [sql(ticket.0)], times);
+        times.map_err(|error| JournalError::new(&self.file, error.said("ticket", &ticket.0.to_string())))
+    }
+}
+
+/// Why a row is not to be had.
+enum Unread {
+    Changed,
+    Sqlite(rusqlite::Error),
+}
+
+impl Unread {
+    fn said(&self, table: &str, row: &str) -> String {
+        match self {
+            Self::Changed => changed(table, row),
+            Self::Sqlite(error) => error.to_string(),
+        }
+    }
+}
+
+/// What one row says, if it is there and as it was written.
+fn one<T>(
+    connection: &Connection,
+    table: &str,
+    select: &str,
+    key: impl rusqlite::Params,
+    says: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Option<T>, Unread> {
+    let read = || {
+        let whole = |row: &Row<'_>| if is_whole(table, row)? { says(row).map(Some) } else { Ok(None) };
+        connection.prepare_cached(select)?.query_row(key, whole).optional()
+    };
+    match read().map_err(Unread::Sqlite)? {
+        Some(None) => Err(Unread::Changed),
+        found => Ok(found.flatten()),
     }
 }
 
@@ -190,7 +229,7 @@ impl Writer {
                 match writer.commit(&batch) {
                     Ok(()) => committed(Ok(batch.len())),
                     // What could not be stored once is not tried again: nobody knows what the disk has of it.
-                    Err(source) => return committed(Err(JournalError::new(&writer.file, &source))),
+                    Err(source) => return committed(Err(JournalError::new(&writer.file, source.to_string()))),
                 }
             }
         })?;
@@ -204,9 +243,8 @@ impl Writer {
             for (of, body) in &entry.texts {
                 let (kind, id) = of.key();
                 // A text is written once: what was acknowledged never changes.
-                transaction
-                    .prepare_cached("INSERT OR IGNORE INTO text (kind, id, body) VALUES (?1, ?2, ?3)")?
-                    .execute(params![kind, id, body])?;
+                let insert = "INSERT OR IGNORE INTO text (kind, id, body, sum) VALUES (?1, ?2, ?3, ?4)";
+                write(&transaction, "text", insert, &[kind.into(), ValueRef::Integer(id), body.as_str().into()])?;
             }
         }
         transaction.commit()
@@ -227,50 +265,110 @@ fn permitted(permits: &mpsc::Receiver<usize>, entries: &mpsc::Receiver<Entry>) -
 }
 
 fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
+    let id = |id: u64| ValueRef::Integer(sql(id));
     match record {
-        Record::Worker(id, row) => transaction
-            .prepare_cached("INSERT OR REPLACE INTO worker (id, row) VALUES (?1, ?2)")?
-            .execute(params![sql(id.0), json(row)?])?,
-        Record::WorkerForgotten(id) => {
-            [Of::Worker(*id), Of::Death(*id)].into_iter().try_for_each(|of| forget(transaction, of))?;
-            transaction.prepare_cached("DELETE FROM worker WHERE id = ?1")?.execute(params![sql(id.0)])?
+        Record::Worker(worker, row) => {
+            let insert = "INSERT OR REPLACE INTO worker (id, row, sum) VALUES (?1, ?2, ?3)";
+            write(transaction, "worker", insert, &[id(worker.0), json(row)?.as_str().into()])
         }
-        Record::Ticket(id, row) => transaction
-            .prepare_cached(
-                "INSERT INTO ticket (id, row, seen) VALUES (?1, ?2, FALSE)
-                ON CONFLICT (id) DO UPDATE SET row = excluded.row, seen = FALSE, updated = excluded.updated",
-            )?
-            .execute(params![sql(id.0), json(row)?])?,
-        Record::Seen(id) => {
-            transaction.prepare_cached("UPDATE ticket SET seen = TRUE WHERE id = ?1")?.execute(params![sql(id.0)])?
+        Record::WorkerForgotten(worker) => {
+            [Of::Worker(*worker), Of::Death(*worker)].into_iter().try_for_each(|of| forget(transaction, of))?;
+            transaction.prepare_cached("DELETE FROM worker WHERE id = ?1")?.execute(params![sql(worker.0)]).map(drop)
         }
-        Record::Forgotten(id, row) => {
-            let of_ticket = [Of::Task(*id), Of::End(*id)].into_iter();
+        Record::Ticket(ticket, row) => {
+            transaction
+                .prepare_cached(
+                    "INSERT INTO ticket (id, row, seen, sum) VALUES (?1, ?2, FALSE, 0)
+                    ON CONFLICT (id) DO UPDATE SET row = excluded.row, seen = FALSE, updated = excluded.updated",
+                )?
+                .execute(params![sql(ticket.0), json(row)?])?;
+            seal(transaction, *ticket)
+        }
+        Record::Seen(ticket) => {
+            transaction
+                .prepare_cached("UPDATE ticket SET seen = TRUE WHERE id = ?1")?
+                .execute(params![sql(ticket.0)])?;
+            seal(transaction, *ticket)
+        }
+        Record::Forgotten(ticket, row) => {
+            let of_ticket = [Of::Task(*ticket), Of::End(*ticket)].into_iter();
             let of_questions = row.questions.keys().flat_map(|id| [Of::Question(*id), Of::Answer(*id)]);
             for of in of_ticket.chain(of_questions).chain(row.replies().map(Of::Reply)) {
                 forget(transaction, of)?;
             }
-            transaction.prepare_cached("DELETE FROM ticket WHERE id = ?1")?.execute(params![sql(id.0)])?
+            transaction.prepare_cached("DELETE FROM ticket WHERE id = ?1")?.execute(params![sql(ticket.0)]).map(drop)
         }
-        Record::Marks(marks) => transaction
-            .prepare_cached("INSERT OR REPLACE INTO marks (id, row) VALUES (1, ?1)")?
-            .execute(params![json(marks)?])?,
-        Record::Inbox(lead, reply, worker) => transaction
-            .prepare_cached("INSERT OR REPLACE INTO inbox (reply, lead, worker) VALUES (?1, ?2, ?3)")?
-            .execute(params![sql(reply.0), sql(lead.0), sql(worker.0)])?,
+        Record::Marks(marks) => {
+            let insert = "INSERT OR REPLACE INTO marks (id, row, sum) VALUES (?1, ?2, ?3)";
+            write(transaction, "marks", insert, &[id(1), json(marks)?.as_str().into()])
+        }
+        Record::Inbox(lead, reply, worker) => {
+            let insert = "INSERT OR REPLACE INTO inbox (reply, lead, worker, sum) VALUES (?1, ?2, ?3, ?4)";
+            write(transaction, "inbox", insert, &[id(reply.0), id(lead.0), id(worker.0)])
+        }
         Record::InboxRead(lead, through) => {
             let read: Vec<i64> = transaction
                 .prepare_cached("DELETE FROM inbox WHERE lead = ?1 AND reply <= ?2 RETURNING reply")?
                 .query_map(params![sql(lead.0), sql(through.0)], |row| row.get(0))?
                 .collect::<Result<_, _>>()?;
             read.into_iter().try_for_each(|reply| forget(transaction, Of::Reply(ReplyId(unsql(reply)))))?;
-            transaction
-                .prepare_cached("INSERT OR REPLACE INTO inbox_read (lead, reply) VALUES (?1, ?2)")?
-                .execute(params![sql(lead.0), sql(through.0)])?
+            let insert = "INSERT OR REPLACE INTO inbox_read (lead, reply, sum) VALUES (?1, ?2, ?3)";
+            write(transaction, "inbox_read", insert, &[id(lead.0), id(through.0)])
         }
         other => unreachable!("the core of this version knows no record {other:?}"),
+    }
+}
+
+/// Writes a row: its columns in the order of the table, and the checksum after them.
+fn write(transaction: &Transaction<'_>, table: &str, insert: &str, columns: &[ValueRef<'_>]) -> rusqlite::Result<()> {
+    let sum = ValueRef::Integer(checksum(table, columns));
+    let values = columns.iter().chain([&sum]).map(|value| ToSqlOutput::Borrowed(*value));
+    transaction.prepare_cached(insert)?.execute(params_from_iter(values)).map(drop)
+}
+
+/// Gives the row of a ticket its checksum, since SQLite has the clock and knows what it has kept of the row.
+fn seal(transaction: &Transaction<'_>, ticket: TicketId) -> rusqlite::Result<()> {
+    let id = sql(ticket.0);
+    let sum = transaction.prepare_cached(TICKET)?.query_row([id], |row| checksum_of("ticket", row)).optional()?;
+    transaction.prepare_cached("UPDATE ticket SET sum = ?2 WHERE id = ?1")?.execute(params![id, sum]).map(drop)
+}
+
+/// The CRC-32 of a row: of its table, and of each column with its kind and its length, so that no two rows give the same bytes.
+fn checksum(table: &str, columns: &[ValueRef<'_>]) -> i64 {
+    let mut sum = crc32fast::Hasher::new();
+    let mut take = |kind: u8, bytes: &[u8]| {
+        sum.update(&[kind]);
+        sum.update(&(bytes.len() as u64).to_be_bytes());
+        sum.update(bytes);
     };
-    Ok(())
+    take(b't', table.as_bytes());
+    for column in columns {
+        match column {
+            ValueRef::Integer(number) => take(b'i', &number.to_be_bytes()),
+            ValueRef::Text(text) => take(b't', text),
+            // Our tables are strict and have no other columns.
+            ValueRef::Null | ValueRef::Real(_) | ValueRef::Blob(_) => take(b'?', &[]),
+        }
+    }
+    sum.finalize().into()
+}
+
+/// The checksum of a row with all columns of its table, the last of which says what it should be.
+fn checksum_of(table: &str, row: &Row<'_>) -> rusqlite::Result<i64> {
+    let last = row.as_ref().column_count() - 1;
+    let columns = (0..last).map(|column| row.get_ref(column)).collect::<Result<Vec<_>, _>>()?;
+    Ok(checksum(table, &columns))
+}
+
+/// Whether such a row is as it was written.
+fn is_whole(table: &str, row: &Row<'_>) -> rusqlite::Result<bool> {
+    let last = row.as_ref().column_count() - 1;
+    Ok(row.get_ref(last)? == ValueRef::Integer(checksum_of(table, row)?))
+}
+
+/// What is said of one that is not.
+fn changed(table: &str, row: &str) -> String {
+    format!("table {table}, row {row}: its checksum is wrong, so that something has changed it since it was written")
 }
 
 fn forget(transaction: &Transaction<'_>, of: Of) -> rusqlite::Result<()> {
@@ -360,8 +458,17 @@ fn check(path: &Path) -> Result<Tables, OpenError> {
     check_header(path)?;
     let damaged = |what: String| OpenError::Damaged { file: path.to_owned(), what };
     let sql_error = |error: rusqlite::Error| match error.sqlite_error_code() {
-        Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => damaged(error.to_string()),
-        _ => OpenError::Sqlite { file: path.to_owned(), source: error },
+        // Not the file's fault, as far as anybody knows.
+        Some(
+            ErrorCode::CannotOpen
+            | ErrorCode::DatabaseBusy
+            | ErrorCode::DatabaseLocked
+            | ErrorCode::OutOfMemory
+            | ErrorCode::PermissionDenied
+            | ErrorCode::SystemIoFailure,
+        ) => OpenError::Sqlite { file: path.to_owned(), source: error },
+        // We wrote this file, so that a table or a column that is not there any more was there.
+        _ => damaged(error.to_string()),
     };
     let connection = connect_inspector(path).map_err(sql_error)?;
     let found: String = connection.query_row("PRAGMA integrity_check(1)", [], |row| row.get(0)).map_err(sql_error)?;
@@ -374,14 +481,30 @@ fn check(path: &Path) -> Result<Tables, OpenError> {
         let mut rows = statement.query([]).map_err(sql_error)?;
         while let Some(row) = rows.next().map_err(sql_error)? {
             let id = row.get(0).map(unsql).map_err(sql_error)?;
+            if !is_whole(table, row).map_err(sql_error)? {
+                return Err(damaged(changed(table, &id.to_string())));
+            }
             let record = record(id, row).map_err(|error| damaged(format!("table {table}, row {id}: {error}")))?;
             tables.put(record);
+        }
+    }
+    // They are read when they are asked for, which would be late to learn that one is not what it was.
+    let mut statement = connection.prepare("SELECT kind, id, body, sum FROM text").map_err(sql_error)?;
+    let mut rows = statement.query([]).map_err(sql_error)?;
+    while let Some(row) = rows.next().map_err(sql_error)? {
+        if !is_whole("text", row).map_err(sql_error)? {
+            let kind = row.get_ref(0).and_then(|kind| Ok(kind.as_bytes()?.to_vec())).map_err(sql_error)?;
+            let id: i64 = row.get(1).map_err(sql_error)?;
+            return Err(damaged(changed("text", &format!("{} {id}", String::from_utf8_lossy(&kind)))));
         }
     }
     Ok(tables)
 }
 
-/// Where the rows are. The first column is their id.
+/// The row of one ticket.
+const TICKET: &str = "SELECT id, row, seen, created, updated, sum FROM ticket WHERE id = ?1";
+
+/// Where the rows are. The first column is their id, and they come with all of them, since the checksum is that of all.
 struct Source {
     table: &'static str,
     select: &'static str,
@@ -391,30 +514,34 @@ struct Source {
 const SOURCES: &[Source] = &[
     Source {
         table: "worker",
-        select: "SELECT id, row FROM worker",
+        select: "SELECT id, row, sum FROM worker",
         record: |id, row| Ok(Record::Worker(WorkerId(id), parse(row)?)),
     },
     Source {
         table: "ticket",
-        select: "SELECT id, row FROM ticket",
+        select: "SELECT id, row, seen, created, updated, sum FROM ticket",
         record: |id, row| Ok(Record::Ticket(TicketId(id), parse(row)?)),
     },
     Source {
         table: "ticket",
-        select: "SELECT id FROM ticket WHERE seen",
+        select: "SELECT id, row, seen, created, updated, sum FROM ticket WHERE seen",
         record: |id, _| Ok(Record::Seen(TicketId(id))),
     },
-    Source { table: "marks", select: "SELECT id, row FROM marks", record: |_, row| Ok(Record::Marks(parse(row)?)) },
+    Source {
+        table: "marks",
+        select: "SELECT id, row, sum FROM marks",
+        record: |_, row| Ok(Record::Marks(parse(row)?)),
+    },
     Source {
         table: "inbox",
-        select: "SELECT reply, lead, worker FROM inbox",
+        select: "SELECT reply, lead, worker, sum FROM inbox",
         record: |reply, row| {
             Ok(Record::Inbox(LeadId(unsql(row.get(1)?)), ReplyId(reply), WorkerId(unsql(row.get(2)?))))
         },
     },
     Source {
         table: "inbox_read",
-        select: "SELECT lead, reply FROM inbox_read",
+        select: "SELECT lead, reply, sum FROM inbox_read",
         record: |lead, row| Ok(Record::InboxRead(LeadId(lead), ReplyId(unsql(row.get(1)?)))),
     },
 ];
@@ -444,6 +571,7 @@ fn check_header(path: &Path) -> Result<(), OpenError> {
     match number(60) {
         Some(VERSION) => Ok(()),
         Some(found) if found > VERSION => Err(OpenError::Newer { file: file(), found, known: VERSION }),
+        Some(found) if found > 0 => Err(OpenError::Older { file: file(), found, known: VERSION }),
         _ => Err(OpenError::NotAJournal { file: file() }),
     }
 }

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use lastword::delegation::{OpenError, Work};
+use lastword::delegation::{OpenError, TurnEnd, Work};
+use proptest::prelude::*;
 use rusqlite::Connection;
 
 use crate::scene::{Folder, LEAD, LONG, send, worker};
@@ -80,10 +81,20 @@ async fn a_file_that_is_something_else_is_refused() {
 async fn a_journal_of_a_newer_version_is_refused() {
     let folder = filled().await;
     let journal = Connection::open(folder.journal()).unwrap();
-    journal.pragma_update(None, "user_version", 3).unwrap();
+    journal.pragma_update(None, "user_version", 4).unwrap();
     journal.close().unwrap();
     let error = refused(&folder);
-    assert!(matches!(error, OpenError::Newer { found: 3, known: 2, .. }), "{error}");
+    assert!(matches!(error, OpenError::Newer { found: 4, known: 3, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_journal_of_the_version_without_checksums_is_refused() {
+    let folder = filled().await;
+    let journal = Connection::open(folder.journal()).unwrap();
+    journal.pragma_update(None, "user_version", 2).unwrap();
+    journal.close().unwrap();
+    let error = refused(&folder);
+    assert!(matches!(error, OpenError::Older { found: 2, known: 3, .. }), "{error}");
 }
 
 #[tokio::test]
@@ -120,13 +131,121 @@ async fn a_journal_that_was_cut_is_refused() {
 }
 
 #[tokio::test]
-async fn a_row_that_is_none_of_ours_is_refused_by_its_name() {
-    let folder = filled().await;
-    let journal = Connection::open(folder.journal()).unwrap();
-    journal.execute("UPDATE ticket SET row = '{}' WHERE id = 3", []).unwrap();
-    journal.close().unwrap();
-    let error = refused(&folder);
-    assert!(matches!(&error, OpenError::Damaged { what, .. } if what.starts_with("table ticket, row 3: ")), "{error}");
+async fn a_row_that_was_changed_is_refused_by_its_name() {
+    let changes = [
+        ("UPDATE ticket SET row = '{}' WHERE id = 3", "table ticket, row 3: "),
+        ("UPDATE ticket SET id = 99 WHERE id = 3", "table ticket, row 99: "),
+        ("UPDATE worker SET sum = sum + 1", "table worker, row 1: "),
+        ("UPDATE text SET body = 'another task' WHERE kind = 'task' AND id = 3", "table text, row task 3: "),
+        ("UPDATE text SET kind = 'end' WHERE kind = 'task' AND id = 3", "table text, row end 3: "),
+        ("UPDATE text SET kind = 'tas\u{1}' WHERE kind = 'task' AND id = 3", "table text, row tas\u{1} 3: "),
+    ];
+    for (change, place) in changes {
+        let folder = filled().await;
+        let journal = Connection::open(folder.journal()).unwrap();
+        assert_eq!(journal.execute(change, []).unwrap(), 1, "{change}");
+        journal.close().unwrap();
+        let error = refused(&folder);
+        assert!(matches!(&error, OpenError::Damaged { what, .. } if what.starts_with(place)), "{change}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn a_text_that_changes_while_the_journal_is_open_is_not_shown() {
+    let folder = Folder::new();
+    let (service, fleet, stage) = folder.open();
+    let mut ada = worker(&fleet, &stage).await;
+    let sent = send(&fleet, ada.id(), "a task").await;
+    ada.next().await;
+    fleet.reply(ada.id(), Some(sent.ticket), "done").await.unwrap();
+    let other = Connection::open(folder.journal()).unwrap();
+    assert_eq!(other.execute("UPDATE text SET body = 'done?' WHERE kind = 'reply'", []).unwrap(), 1);
+    let refused = fleet.poll(LEAD, sent.ticket, Duration::ZERO).await.unwrap_err().to_string();
+    assert!(refused.contains("table text, row reply 1: its checksum is wrong"), "{refused}");
+    drop(other);
+    service.close().await;
+}
+
+/// Every row and every text of a journal, read without its checksums.
+fn contents(journal: &Path) -> Vec<String> {
+    let journal = Connection::open(journal).unwrap();
+    let all = "SELECT 'worker', id, row FROM worker
+        UNION ALL SELECT 'ticket', id, row || ' ' || seen || ' ' || created || ' ' || updated FROM ticket
+        UNION ALL SELECT 'inbox', reply, lead || ' ' || worker FROM inbox UNION ALL SELECT 'read', lead, reply || '' FROM inbox_read
+        UNION ALL SELECT kind, id, body FROM text ORDER BY 1, 2";
+    let mut select = journal.prepare(all).unwrap();
+    let rows = select.query_map([], |row| {
+        Ok(format!("{} {} {}", row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
+    });
+    rows.unwrap().map(Result::unwrap).collect()
+}
+
+/// A small journal with a row and a text of every kind, in which everything has ended: to open it changes nothing.
+async fn one_of_each() -> Folder {
+    let folder = Folder::new();
+    let (service, fleet, stage) = folder.open();
+    let mut ada = worker(&fleet, &stage).await;
+    let asked = send(&fleet, ada.id(), "May it rain?").await.ticket;
+    ada.next().await;
+    let question = fleet.ask(ada.id(), asked, "Where?", Vec::new(), Duration::ZERO).await.unwrap().question;
+    fleet.answer(LEAD, question, "In the garden.", Duration::ZERO).await.unwrap();
+    for reply in ["It may.", "It did."] {
+        fleet.reply(ada.id(), Some(asked), reply).await.unwrap();
+    }
+    ada.seat.ended(asked, TurnEnd::Ended, "I am done.".to_owned());
+    let ended = send(&fleet, ada.id(), "Say something.").await.ticket;
+    ada.next().await;
+    ada.seat.ended(ended, TurnEnd::Ended, "Something.".to_owned());
+    fleet.poll(LEAD, ended, LONG).await.unwrap();
+    for letter in ["Hello.", "Hello again."] {
+        fleet.reply(ada.id(), None, letter).await.unwrap();
+    }
+    let letters = fleet.inbox(LEAD, None).await.unwrap();
+    fleet.inbox(LEAD, Some(letters[0].id)).await.unwrap();
+    let id = worker(&fleet, &stage).await.id();
+    fleet.stop(LEAD, id).await.unwrap();
+    while fleet.list(LEAD).await.unwrap().iter().all(|seen| seen.worker != id || seen.death.is_none()) {
+        tokio::task::yield_now().await;
+    }
+    service.close().await;
+    folder
+}
+
+/// Bit by bit it would take minutes, so that most are of the bytes that say something: there are long rows of zeros.
+#[test]
+fn a_bit_that_flips_is_an_error_or_changes_nothing() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let folder = runtime().block_on(one_of_each());
+    // Whoever closes the file last moves all of it out of the write-ahead log.
+    let content = contents(&folder.journal());
+    assert!(!folder.journal().with_file_name("fleet.journal-wal").exists());
+    let whole = fs::read(folder.journal()).unwrap();
+    // Two workers and tickets, the letter that was not read and how far they were; then their texts.
+    assert_eq!(content.len(), (2 + 2 + 1 + 1) + (2 + 1 + 2 + 1 + 1 + 1 + 3), "{content:#?}");
+    let said: Vec<usize> = (0..whole.len()).filter(|byte| whole[*byte] != 0).collect();
+    let byte = prop_oneof![4 => proptest::sample::select(said), 1 => 0..whole.len()];
+    // What fails is a matter of one bit, which is named.
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(byte in byte, bit in 0..8_u8)| {
+        let mut flipped = whole.clone();
+        flipped[byte] ^= 1 << bit;
+        let folder = Folder::new();
+        fs::write(folder.journal(), &flipped).unwrap();
+        let opened = runtime().block_on(async {
+            let (service, fleet, _stage) = folder.try_open(Default::default())?;
+            service.close().await;
+            drop(fleet);
+            Ok::<_, OpenError>(())
+        });
+        match opened {
+            Ok(()) => assert_eq!(contents(&folder.journal()), content),
+            Err(error) => {
+                assert!(fs::read(folder.journal()).unwrap() == flipped, "it was changed: {error}");
+                let file = folder.journal().display().to_string();
+                assert!(error.to_string().contains(&file), "{error} does not say which file");
+            }
+        }
+    });
 }
 
 #[tokio::test]
