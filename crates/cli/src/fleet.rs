@@ -143,12 +143,7 @@ impl From<std::io::Error> for Failure {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let logs = match options.command {
-        Command::Serve { .. } => logs::install(),
-        // A trace is that of the daemon, which may run all the while.
-        _ => logs::install_untraced(),
-    };
-    let (code, error) = match logs.map_err(Failure::other).and_then(|()| dispatch(options)) {
+    let (code, error) = match dispatch(options) {
         Ok(()) => return ExitCode::SUCCESS,
         Err(Failure::NotRunning(error)) => (NOT_RUNNING, error),
         Err(Failure::InUse(error)) => (IN_USE, error),
@@ -161,6 +156,10 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn dispatch(options: &Options) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let config = || Config::read(&options.config);
+    if !matches!(options.command, Command::Serve { .. }) {
+        // A trace is that of the daemon, which may run all the while.
+        logs::install_untraced().map_err(Failure::other)?;
+    }
     let done = runtime.block_on(async {
         match &options.command {
             Command::Serve { detach } => {
@@ -168,7 +167,9 @@ fn dispatch(options: &Options) -> Result<(), Failure> {
                     // It fails where it has a session of its own already.
                     let _ = rustix::process::setsid();
                 }
-                daemon::serve(config()?).await
+                let config = config()?;
+                logs::install_kept(config.place.log()).map_err(Failure::other)?;
+                daemon::serve(config).await
             }
             Command::Mcp => bridge::run(config).await,
             Command::Status { json } => people::status(&config()?, *json).await,

@@ -31,13 +31,13 @@ const CONNECTIONS_OF_LEADS_MAX: usize = 256;
 
 /// How long a connection may be open without the whole of its next headers: long enough for clients that keep one between two
 /// calls, and nothing on this machine takes a part of it.
-const HEADERS_MAX: Duration = Duration::from_secs(15);
+const HEADERS_MAX: Duration = Duration::from_secs(10);
 
 /// How long the body may take after that.
 const BODY_MAX: Duration = Duration::from_secs(10);
 
 /// How long a client may read nothing at all of an answer that is there.
-const UNREAD_MAX: Duration = Duration::from_secs(15);
+const UNREAD_MAX: Duration = Duration::from_secs(10);
 
 /// How long to wait where the system has no connection to give, as when too many files are open.
 const ACCEPT_AGAIN: Duration = Duration::from_secs(1);

@@ -2,7 +2,7 @@
 //! where the daemon is.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
@@ -109,11 +109,6 @@ impl Place {
     /// The daemon is gone.
     pub(crate) fn unsay(&self) {
         let _ = fs::remove_file(self.beside(".daemon"));
-    }
-
-    /// The log, to write to its end.
-    pub(crate) fn open_log(&self) -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).mode(OWNER_ONLY).open(self.log())
     }
 
     /// Writes a file of one line beside its place, and moves it there once it is whole.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// Longer than anything in a test takes, also on a machine that does ten other things.
-const EVER: Duration = Duration::from_secs(60);
+pub(crate) const EVER: Duration = Duration::from_secs(60);
 
 /// The longest wait that the fleet allows.
 pub(crate) const WAIT_SECONDS: u64 = 30;
