@@ -1,6 +1,9 @@
 //! A daemon is killed again and again, at any point, under load. Nothing that it acknowledged may be missing, and nothing
 //! may be there, or be given, twice.
 //!
+//! A kill takes what the process has and leaves what the system has, written to the disk or not: that each commit waits for the
+//! disk, which matters where the power fails, cannot be seen here.
+//!
 //! `LASTWORD_CRASHES` says how many times; 40 unless it does.
 
 use std::{
@@ -8,13 +11,14 @@ use std::{
     env, fs,
     io::{BufRead as _, BufReader},
     path::Path,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
     sync::mpsc,
     thread,
     time::{Duration, Instant},
 };
 
-use lastword::delegation::{Config, Error, LeadId, QuestionId, Seen, Service, State, TicketId};
+use lastword::delegation::{Config, Error, LeadId, QuestionId, Seen, Service, State, TicketId, WorkerId, WorkerLife};
+use rusqlite::{Connection, OpenFlags, Row};
 
 use crate::{
     daemon::{self, LEADS, Random},
@@ -34,6 +38,12 @@ const CRASHES_OF_A_JOURNAL: u64 = 10;
 /// A daemon lives for less than this after it has opened its journal: a few tens of commits.
 const LIFE_MS_MAX: u64 = 120;
 
+/// One in so many is killed while it starts.
+const EARLY: u64 = 4;
+
+/// It has opened its journal by then, or not.
+const START_MS_MAX: u64 = 40;
+
 /// A daemon that does not open its journal in this time is at fault, and not only slow.
 const OPEN_MAX: Duration = Duration::from_secs(60);
 
@@ -43,16 +53,22 @@ fn nothing_acknowledged_is_missing_and_nothing_is_given_twice_when_a_daemon_is_k
     let seed =
         env::var("LASTWORD_SEED").map_or_else(|_| u64::from(std::process::id()), |seed| seed.parse().expect("a seed"));
     let mut random = Random(seed);
-    let mut acknowledged = 0;
+    let mut lines_of = BTreeMap::new();
+    let mut repeated = 0;
     for first in (0..crashes).step_by(CRASHES_OF_A_JOURNAL as usize) {
         let folder = tempfile::tempdir().expect("a folder");
         let journal = folder.path().join("fleet.journal");
         let mut said = Said::default();
         for crash in first..crashes.min(first + CRASHES_OF_A_JOURNAL) {
-            let life = Duration::from_millis(random.below(LIFE_MS_MAX));
-            let lines = killed_after(life, &journal, (seed << 16) + crash, None);
-            acknowledged += lines.len();
+            let number = (seed << 16) + crash;
+            let lines = if random.below(EARLY) == 0 {
+                Running::start(&journal, number, None).killed_after(Duration::from_millis(random.below(START_MS_MAX)))
+            } else {
+                killed_after(Duration::from_millis(random.below(LIFE_MS_MAX)), &journal, number, None)
+            };
+            repeated += said.repeated(&lines);
             for line in lines {
+                *lines_of.entry(line.split(' ').next().unwrap_or_default().to_owned()).or_insert(0_u64) += 1;
                 said.take(&line).unwrap_or_else(|wrong| panic!("LASTWORD_SEED={seed}, crash {crash}: {wrong}: {line}"));
             }
             if let Err(missing) = check(&journal, &said) {
@@ -60,8 +76,12 @@ fn nothing_acknowledged_is_missing_and_nothing_is_given_twice_when_a_daemon_is_k
             }
         }
     }
-    eprintln!("{crashes} crashes, {acknowledged} lines of acknowledged and given things");
-    assert!(acknowledged as u64 > crashes, "the daemons did next to nothing: {acknowledged} lines");
+    eprintln!("{crashes} crashes, {repeated} sends of the daemon before repeated, and what was said: {lines_of:?}");
+    assert!(repeated > 0, "nothing was repeated after a crash");
+    let kinds =
+        ["answered", "asked", "ended", "given", "heard", "read", "reading", "replied", "spawned", "stopped", "ticket"];
+    assert!(lines_of.keys().eq(kinds), "the daemons did not do all that they should have done");
+    assert!(lines_of["ticket"] > crashes, "the daemons did next to nothing");
 }
 
 /// The disk is full for a process that may write no larger files.
@@ -90,32 +110,52 @@ fn nothing_is_acknowledged_that_a_full_disk_has_no_room_for() {
     check(&journal, &said).unwrap_or_else(|missing| panic!("{missing}"));
 }
 
-/// What a daemon says before it is killed.
+/// What a daemon says before it is killed, so long after it has opened its journal.
 pub(crate) fn killed_after(life: Duration, journal: &Path, seed: u64, trace: Option<&Path>) -> Vec<String> {
-    let mut daemon = Command::new(env::current_exe().expect("this program"))
-        .arg(daemon::ARGUMENT)
-        .arg(journal)
-        .arg(seed.to_string())
-        .args(trace)
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a daemon");
-    let stdout = BufReader::new(daemon.stdout.take().expect("it is piped"));
-    let (lines, received) = mpsc::channel();
-    let reader = thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(|line| drop(lines.send(line))));
-    let opened = received.recv_timeout(OPEN_MAX).expect("it opens its journal");
+    let daemon = Running::start(journal, seed, trace);
+    let opened = daemon.lines.recv_timeout(OPEN_MAX).expect("it opens its journal");
     assert_eq!(opened, "open");
-    // The one time that is waited for: it is the point of the crash.
-    thread::sleep(life);
-    daemon.kill().expect("it is killed");
-    daemon.wait().expect("it is dead");
-    reader.join().expect("its output is read");
-    received.iter().collect()
+    daemon.killed_after(life)
+}
+
+/// A daemon, and what it says.
+struct Running {
+    process: Child,
+    lines: mpsc::Receiver<String>,
+    reader: thread::JoinHandle<()>,
+}
+
+impl Running {
+    fn start(journal: &Path, seed: u64, trace: Option<&Path>) -> Self {
+        let mut process = Command::new(env::current_exe().expect("this program"))
+            .arg(daemon::ARGUMENT)
+            .arg(journal)
+            .arg(seed.to_string())
+            .args(trace)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a daemon");
+        let stdout = BufReader::new(process.stdout.take().expect("it is piped"));
+        let (said, lines) = mpsc::channel();
+        let reader = thread::spawn(move || stdout.lines().map_while(Result::ok).for_each(|line| drop(said.send(line))));
+        Self { process, lines, reader }
+    }
+
+    fn killed_after(mut self, life: Duration) -> Vec<String> {
+        // The one time that is waited for: it is the point of the crash.
+        thread::sleep(life);
+        self.process.kill().expect("it is killed");
+        self.process.wait().expect("it is dead");
+        self.reader.join().expect("its output is read");
+        self.lines.iter().filter(|line| line != "open").collect()
+    }
 }
 
 /// All that daemons of one journal said.
 #[derive(Default)]
 struct Said {
+    spawned: BTreeMap<WorkerId, LeadId>,
+    stopped: BTreeSet<WorkerId>,
     tickets: BTreeMap<TicketId, LeadId>,
     keys: BTreeMap<(LeadId, String), TicketId>,
     given: BTreeSet<TicketId>,
@@ -131,10 +171,27 @@ struct Said {
 }
 
 impl Said {
+    fn is_empty(&self) -> bool {
+        self.spawned.is_empty() && self.tickets.is_empty() && self.replies.is_empty()
+    }
+
+    /// How many sends have the key of one that another daemon acknowledged.
+    fn repeated(&self, lines: &[String]) -> usize {
+        let sends = lines.iter().filter_map(|line| line.strip_prefix("ticket ")?.split(' ').nth(1));
+        let known: BTreeSet<&str> = self.keys.keys().map(|(_, key)| key.as_str()).collect();
+        sends.filter(|key| known.contains(key)).count()
+    }
+
     fn take(&mut self, line: &str) -> Result<(), &'static str> {
         let words: Vec<&str> = line.split(' ').collect();
         let number = |place: usize| words.get(place).and_then(|word| word.parse::<u64>().ok()).ok_or("no number");
         match words[0] {
+            "spawned" => {
+                if self.spawned.insert(WorkerId(number(2)?), LeadId(number(1)?)).is_some() {
+                    return Err("a worker was spawned twice");
+                }
+            }
+            "stopped" => drop(self.stopped.insert(WorkerId(number(2)?))),
             "ticket" => {
                 let (lead, ticket) = (LeadId(number(1)?), TicketId(number(3)?));
                 self.tickets.insert(ticket, lead);
@@ -180,6 +237,10 @@ impl Said {
 fn check(journal: &Path, said: &Said) -> Result<(), String> {
     let folder = tempfile::tempdir().expect("a folder");
     let copy = folder.path().join("fleet.journal");
+    if !journal.exists() {
+        // The first one was killed before it had made it.
+        return if said.is_empty() { Ok(()) } else { Err("the journal is missing".to_owned()) };
+    }
     fs::copy(journal, &copy).expect("a copy");
     // What is not in the journal yet is in here.
     let wal = |path: &Path| path.with_extension("journal-wal");
@@ -195,6 +256,7 @@ async fn compare(journal: &Path, said: &Said) -> Result<(), String> {
     config.shown_max = usize::MAX;
     let service = Service::open(journal, config).map_err(|error| error.to_string())?;
     let fleet = service.handle();
+    texts_are_right(&Texts::of(journal), said)?;
     let begun = Instant::now();
     let mut seen: BTreeMap<TicketId, Seen> = BTreeMap::new();
     let mut letters: BTreeMap<LeadId, Vec<String>> = BTreeMap::new();
@@ -207,6 +269,21 @@ async fn compare(journal: &Path, said: &Said) -> Result<(), String> {
             return Err(format!("a letter that was read is there again: {letter:?}"));
         }
         letters.insert(lead, inbox.into_iter().map(|letter| letter.text).collect());
+    }
+    let mut known = BTreeMap::new();
+    for lead in LEADS {
+        let workers = fleet.list(lead).await.map_err(|error| error.to_string())?;
+        known.extend(workers.into_iter().map(|seen| (seen.worker, (lead, seen.life))));
+    }
+    for (worker, lead) in &said.spawned {
+        match known.get(worker) {
+            Some((of, life)) if of == lead => {
+                if said.stopped.contains(worker) && *life == WorkerLife::Alive {
+                    return Err(format!("{worker:?} was stopped, and lives"));
+                }
+            }
+            found => return Err(format!("{worker:?} of {lead:?} was acknowledged, and there is {found:?}")),
+        }
     }
     for ticket in said.tickets.keys().chain(&said.given) {
         if !seen.contains_key(ticket) {
@@ -243,6 +320,54 @@ async fn compare(journal: &Path, said: &Said) -> Result<(), String> {
     service.close().await;
     assert!(begun.elapsed() < OPEN_MAX, "a look at the journal takes too long");
     Ok(())
+}
+
+/// The texts as they stand in the file, whatever the service makes of them, by their kind and the id that they belong to.
+struct Texts {
+    texts: BTreeMap<(String, u64), String>,
+    tickets: BTreeSet<u64>,
+}
+
+impl Texts {
+    fn of(journal: &Path) -> Self {
+        let file = Connection::open_with_flags(journal, OpenFlags::SQLITE_OPEN_READ_ONLY).expect("it opens");
+        let mut select = file.prepare("SELECT kind, id, body FROM text").expect("there are texts");
+        let id = |row: &Row<'_>, column| row.get::<_, i64>(column).map(i64::cast_unsigned);
+        let texts = select.query_map([], |row| Ok(((row.get(0)?, id(row, 1)?), row.get(2)?))).expect("they are read");
+        let mut select = file.prepare("SELECT id FROM ticket").expect("there are tickets");
+        let tickets = select.query_map([], |row| id(row, 0)).expect("they are read");
+        Self { texts: texts.map(Result::unwrap).collect(), tickets: tickets.map(Result::unwrap).collect() }
+    }
+
+    fn get(&self, kind: &str, id: u64) -> Option<&str> {
+        self.texts.get(&(kind.to_owned(), id)).map(String::as_str)
+    }
+}
+
+/// What was acknowledged or given has its text, a ticket is stored with its task or not at all, and one send made one ticket.
+fn texts_are_right(texts: &Texts, said: &Said) -> Result<(), String> {
+    for ((_, key), ticket) in &said.keys {
+        if texts.get("task", ticket.0) != Some(&format!("task {key}")) {
+            return Err(format!("{ticket:?} of key {key} has the task {:?}", texts.get("task", ticket.0)));
+        }
+    }
+    for question in said.answered.iter().chain(&said.heard) {
+        if texts.get("answer", question.0) != Some(&format!("answer to {}", question.0)) {
+            return Err(format!("{question:?} has the answer {:?}", texts.get("answer", question.0)));
+        }
+    }
+    if let Some(question) = said.asked.keys().find(|question| texts.get("question", question.0).is_none()) {
+        return Err(format!("{question:?} was acknowledged and has no text"));
+    }
+    let tasks = || texts.texts.iter().filter(|((kind, _), _)| kind == "task");
+    if tasks().map(|((_, id), _)| *id).ne(texts.tickets.iter().copied()) {
+        return Err("there are tickets without a task, or tasks without a ticket".to_owned());
+    }
+    let mut keys = BTreeSet::new();
+    match tasks().find(|(_, task)| !keys.insert(*task)) {
+        Some((_, task)) => Err(format!("two tickets have the same key: {task}")),
+        None => Ok(()),
+    }
 }
 
 /// Each acknowledged reply has exactly one place: its ticket, beside its ticket, or the inbox of its lead.

@@ -5,13 +5,15 @@
 //!
 //! ```text
 //! open
+//! spawned LEAD WORKER         a worker was acknowledged
 //! ticket LEAD KEY ID          a send was acknowledged
 //! given ID                    a worker got the task of a ticket
 //! asked LEAD QUESTION         a question was acknowledged
 //! answered QUESTION           an answer was acknowledged
 //! heard QUESTION              a worker got an answer
 //! replied LEAD TICKET TEXT    a reply was acknowledged; ticket 0 is none
-//! ended LEAD TICKET STATE     a lead saw that a ticket had ended
+//! ended LEAD TICKET STATE     a lead saw that a ticket had ended, or its cancel was acknowledged
+//! stopped LEAD WORKER         a stop was acknowledged
 //! reading LEAD                a lead is about to say that it has read its inbox
 //! read LEAD REPLY             a lead has read its inbox so far
 //! failed WHY                  the journal failed, and the daemon ends
@@ -22,6 +24,7 @@ use std::{fs::File, io::Write as _, path::Path, sync::Arc, time::Duration};
 
 use lastword::delegation::{
     Assignment, Config, Error, Handle, Launch, LeadId, Life, Placed, Seat, Service, TicketId, TurnEnd, Work, WorkerId,
+    WorkerLife,
 };
 use tracing_subscriber::{layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
@@ -30,6 +33,9 @@ pub(crate) const ARGUMENT: &str = "--as-daemon";
 pub(crate) const LEADS: [LeadId; 2] = [LeadId(1), LeadId(2)];
 const WORKERS_OF_A_LEAD: usize = 3;
 const SENDERS_OF_A_LEAD: usize = 3;
+
+/// How many sends of the daemon before it a sender repeats: the last ones may have been stored and not acknowledged.
+const REPEATED: u64 = 12;
 
 /// Numbers that look random and are the same for the same seed.
 #[derive(Clone)]
@@ -71,16 +77,18 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) {
         for lead in LEADS {
             tokio::spawn(answer(fleet.clone(), lead));
             tokio::spawn(read(fleet.clone(), lead));
+            tokio::spawn(end(fleet.clone(), lead, Random(seed ^ (lead.0 << 24))));
             let workers = workers(&fleet, lead).await;
             for sender in 0..SENDERS_OF_A_LEAD {
-                let name = format!("{seed}-{}-{sender}", lead.0);
-                tokio::spawn(send(
-                    fleet.clone(),
-                    lead,
-                    workers.clone(),
-                    name,
-                    Random(seed ^ (lead.0 << 8) ^ sender as u64),
-                ));
+                let name = |seed| format!("{seed}-{}-{sender}", lead.0);
+                let repeated = (0..REPEATED).map(|number| format!("{}-{number}", name(seed.wrapping_sub(1))));
+                let new = (0_u64..).map({
+                    let name = name(seed);
+                    move |number| format!("{name}-{number}")
+                });
+                let keys = repeated.collect::<Vec<_>>().into_iter().chain(new);
+                let random = Random(seed ^ (lead.0 << 8) ^ sender as u64);
+                tokio::spawn(send(fleet.clone(), lead, workers.clone(), keys, random));
             }
         }
         say(format_args!("failed {}", service.failed().await));
@@ -99,32 +107,74 @@ async fn lives<T>(done: Result<T, Error>) -> T {
 /// Those that live, and as many more as are missing.
 async fn workers(fleet: &Handle, lead: LeadId) -> Vec<WorkerId> {
     let seen = lives(fleet.list(lead).await).await;
-    let mut alive: Vec<_> =
-        seen.iter().filter(|seen| seen.death.is_none()).map(|seen| seen.worker).take(WORKERS_OF_A_LEAD).collect();
+    let alive = seen.iter().filter(|seen| seen.life == WorkerLife::Alive).map(|seen| seen.worker);
+    let mut alive: Vec<_> = alive.take(WORKERS_OF_A_LEAD).collect();
     while alive.len() < WORKERS_OF_A_LEAD {
-        alive.push(lives(fleet.spawn(lead, "any", "any").await).await);
+        // Its name says whose it is.
+        let worker = lives(fleet.spawn(lead, "any", &lead.0.to_string()).await).await;
+        say(format_args!("spawned {} {}", lead.0, worker.0));
+        alive.push(worker);
     }
     alive
 }
 
 /// Sends, sometimes twice with the same key, and sometimes waits for the end.
-async fn send(fleet: Handle, lead: LeadId, workers: Vec<WorkerId>, name: String, mut random: Random) {
-    for number in 0_u64.. {
-        let key = format!("{name}-{number}");
-        let mut work = Work::new(workers[random.below(workers.len() as u64) as usize], format!("task {key}"));
-        work.key = Some(key.as_str().into());
-        work.wait = random.ms(10);
-        work.replace = random.below(20) == 0;
-        let seen = lives(fleet.send(lead, work.clone()).await).await;
-        say(format_args!("ticket {} {key} {}", lead.0, seen.ticket.0));
-        if seen.state.is_terminal() {
-            say(format_args!("ended {} {} {}", lead.0, seen.ticket.0, seen.state.as_str()));
-        }
-        if random.below(4) == 0 {
-            let again = lives(fleet.send(lead, work).await).await;
-            if again.ticket != seen.ticket {
-                say(format_args!("broken key {key}: {:?} and {:?}", seen.ticket, again.ticket));
+async fn send(
+    fleet: Handle,
+    lead: LeadId,
+    mut workers: Vec<WorkerId>,
+    keys: impl Iterator<Item = String>,
+    mut random: Random,
+) {
+    for key in keys {
+        let mut seen = None;
+        while seen.is_none() || random.below(4) == 0 {
+            let mut work = Work::new(workers[random.below(workers.len() as u64) as usize], format!("task {key}"));
+            work.key = Some(key.as_str().into());
+            work.wait = random.ms(10);
+            work.replace = random.below(20) == 0;
+            let sent = match fleet.send(lead, work).await {
+                // The worker was stopped meanwhile.
+                Err(Error::Refused(_)) => {
+                    workers = self::workers(&fleet, lead).await;
+                    continue;
+                }
+                sent => lives(sent).await,
+            };
+            say(format_args!("ticket {} {key} {}", lead.0, sent.ticket.0));
+            if sent.state.is_terminal() {
+                say(format_args!("ended {} {} {}", lead.0, sent.ticket.0, sent.state.as_str()));
             }
+            if seen.is_some_and(|seen| seen != sent.ticket) {
+                say(format_args!("broken key {key}: {seen:?} and {:?}", sent.ticket));
+            }
+            seen = Some(sent.ticket);
+        }
+    }
+}
+
+/// Cancels tickets, and now and then stops a worker.
+async fn end(fleet: Handle, lead: LeadId, mut random: Random) {
+    loop {
+        tokio::time::sleep(random.ms(20)).await;
+        if random.below(8) == 0 {
+            let seen = lives(fleet.list(lead).await).await;
+            let alive = seen.iter().find(|seen| seen.life == WorkerLife::Alive);
+            let Some(worker) = alive.map(|seen| seen.worker) else { continue };
+            lives(fleet.stop(lead, worker).await).await;
+            say(format_args!("stopped {} {}", lead.0, worker.0));
+            continue;
+        }
+        let seen = lives(fleet.poll_all(lead, Duration::ZERO).await).await;
+        let open: Vec<_> = seen.tickets.iter().filter(|seen| !seen.state.is_terminal()).collect();
+        let Some(ticket) = open.get(random.below(1 + open.len() as u64) as usize).map(|seen| seen.ticket) else {
+            continue;
+        };
+        match fleet.cancel(lead, ticket).await {
+            Ok(seen) => say(format_args!("ended {} {} {}", lead.0, ticket.0, seen.state.as_str())),
+            // It has ended since it was seen.
+            Err(Error::Refused(_)) => {}
+            failed => drop(lives(failed).await),
         }
     }
 }
@@ -177,13 +227,14 @@ impl Launch for Workers {
         let seed = self.seed;
         Box::pin(async move {
             let mut random = Random(seed ^ (seat.worker().0 << 16));
-            let lead = LEADS.into_iter().nth(usize::from(seat.worker().0 > WORKERS_OF_A_LEAD as u64));
+            let profile = lives(seat.profile()).await;
+            let lead = profile.name.parse().expect("the number of its lead");
             let fleet = seat.handle();
             let mut number = 0;
             while let Some(assignment) = seat.next().await {
                 number += 1;
                 let name = format!("{seed}-{}-{number}", seat.worker().0);
-                work(&fleet, &seat, lead.map_or(0, |lead| lead.0), &assignment, &name, &mut random).await;
+                work(&fleet, &seat, lead, &assignment, &name, &mut random).await;
             }
             "done".to_owned()
         })
@@ -194,7 +245,12 @@ impl Launch for Workers {
 async fn work(fleet: &Handle, seat: &Seat, lead: u64, assignment: &Assignment, name: &str, random: &mut Random) {
     let (worker, ticket) = (seat.worker(), assignment.ticket);
     match &assignment.question {
-        None => say(format_args!("given {}", ticket.0)),
+        None => {
+            say(format_args!("given {}", ticket.0));
+            if !assignment.text.starts_with("task ") {
+                say(format_args!("broken task of {ticket:?}: {}", assignment.text));
+            }
+        }
         Some(asked) => {
             say(format_args!("heard {}", asked.id.0));
             if assignment.text != format!("answer to {}", asked.id.0) {
