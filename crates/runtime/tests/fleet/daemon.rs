@@ -34,9 +34,6 @@ pub(crate) const LEADS: [LeadId; 2] = [LeadId(1), LeadId(2)];
 const WORKERS_OF_A_LEAD: usize = 3;
 const SENDERS_OF_A_LEAD: usize = 3;
 
-/// How many sends of the daemon before it a sender repeats: the last ones may have been stored and not acknowledged.
-const REPEATED: u64 = 12;
-
 /// Numbers that look random and are the same for the same seed.
 #[derive(Clone)]
 pub(crate) struct Random(pub(crate) u64);
@@ -80,13 +77,10 @@ pub(crate) fn main(mut args: impl Iterator<Item = String>) {
             tokio::spawn(end(fleet.clone(), lead, Random(seed ^ (lead.0 << 24))));
             let workers = workers(&fleet, lead).await;
             for sender in 0..SENDERS_OF_A_LEAD {
-                let name = |seed| format!("{seed}-{}-{sender}", lead.0);
-                let repeated = (0..REPEATED).map(|number| format!("{}-{number}", name(seed.wrapping_sub(1))));
-                let new = (0_u64..).map({
-                    let name = name(seed);
-                    move |number| format!("{name}-{number}")
+                // What the daemon before sent is sent again: the last of it may have been stored and not acknowledged.
+                let keys = (0_u64..).flat_map(move |number| {
+                    [seed.wrapping_sub(1), seed].map(|seed| format!("{seed}-{}-{sender}-{number}", lead.0))
                 });
-                let keys = repeated.collect::<Vec<_>>().into_iter().chain(new);
                 let random = Random(seed ^ (lead.0 << 8) ^ sender as u64);
                 tokio::spawn(send(fleet.clone(), lead, workers.clone(), keys, random));
             }
