@@ -36,7 +36,7 @@ use super::{
     http,
     place::Whereabouts,
     token::{Caller, Tokens},
-    tools::{Fleet, Role, Tools},
+    tools::{Fleet, Role, Tools, WORKER_TOOLS},
 };
 
 /// Where leads find their tools, and workers theirs.
@@ -201,7 +201,53 @@ impl delegation::Tools for WorkerTools {
         vec![McpServer::Stdio(bridge)]
     }
 
+    fn is_own(&self, title: &str) -> bool {
+        names_own_tool(title)
+    }
+
     fn gone(&self, worker: WorkerId) {
         self.tokens.revoke(worker);
+    }
+}
+
+/// Whether a title is the name of a tool of workers and of its server, in either order, and nothing more. There is no common
+/// form: it is `mcp__fleet__fleet_ask` in one agent and `fleet_ask (fleet MCP Server)` in another.
+fn names_own_tool(title: &str) -> bool {
+    let words = title.split(|char: char| !char.is_ascii_alphanumeric()).map(str::to_ascii_lowercase);
+    let names: Vec<_> = words.filter(|word| !["", "mcp", "server", "tool"].contains(&word.as_str())).collect();
+    WORKER_TOOLS.iter().any(|tool| {
+        let tool: Vec<_> = tool.name.split('_').collect();
+        names == [&[SERVER_NAME], &tool[..]].concat() || names == [&tool[..], &[SERVER_NAME]].concat()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::names_own_tool;
+
+    #[test]
+    fn the_titles_under_which_agents_ask_for_the_tools_of_the_fleet_are_known_and_no_others() {
+        for title in [
+            // Gemini CLI and Qwen Code, Claude, opencode, Codex, goose.
+            "fleet_ask (fleet MCP Server)",
+            "mcp__fleet__fleet_reply",
+            "fleet_fleet_ask",
+            "Tool: fleet/fleet_reply",
+            "fleet: fleet_ask",
+        ] {
+            assert!(names_own_tool(title), "{title}");
+        }
+        for title in [
+            "",
+            "fleet",
+            "fleet_ask",
+            "mcp__fleet__fleet_stop",
+            "fleet_ask (other MCP Server)",
+            "fleet_ask (fleet MCP Server); rm -r .",
+            "rm fleet_fleet_ask",
+            "fleet fleet fleet ask",
+        ] {
+            assert!(!names_own_tool(title), "{title}");
+        }
     }
 }

@@ -19,7 +19,7 @@ use rmcp::{
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, GetTaskParams,
         GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
-        PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        MetaObject, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
         UpdateTaskParams,
     },
     service::RequestContext,
@@ -432,8 +432,10 @@ static LEAD_TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
-static WORKER_TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
-    vec![
+pub(super) static WORKER_TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    // An agent that hides tools behind a search is told not to hide these two: every turn needs one of them.
+    let meta = MetaObject([("anthropic/alwaysLoad".to_owned(), true.into())].into_iter().collect());
+    let tools = [
         tool::<Ask, Answered>(
             "fleet_ask",
             "Ask the one who sent the ticket, and wait for the answer. Where none comes in time, end your turn: the answer \
@@ -446,7 +448,8 @@ static WORKER_TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
              one who sent it.",
             ToolAnnotations::new().destructive(false).idempotent(false),
         ),
-    ]
+    ];
+    tools.into_iter().map(|tool| tool.with_meta(meta.clone())).collect()
 });
 
 fn tool<In: JsonSchema + 'static, Out: JsonSchema + 'static>(

@@ -472,23 +472,28 @@ pub(crate) struct Answered {
     /// The answer, where it has come.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) answer: Option<String>,
+    /// What to do now, where it has not come. Some clients show their model the data alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) next: Option<&'static str>,
 }
+
+/// What a worker does that has no answer yet.
+const END_THE_TURN: &str =
+    "end your turn now, without a reply and without asking again; the answer comes as your next prompt";
 
 impl Answered {
     pub(crate) fn new(ticket: u64, heard: Heard) -> Self {
-        Self { ticket, question: heard.question.0, answer: heard.answer }
+        let next = heard.answer.is_none().then_some(END_THE_TURN);
+        Self { ticket, question: heard.question.0, answer: heard.answer, next }
     }
 }
 
 impl Answer for Answered {
     fn words(&self, _: Duration) -> String {
-        let Self { ticket, question, answer } = self;
+        let Self { ticket, question, answer, .. } = self;
         match answer {
             Some(answer) => format!("The answer to your question {question} of ticket {ticket}:\n\n{answer}"),
-            None => format!(
-                "Question {question} of ticket {ticket} has no answer yet. It is kept: end your turn now, without a reply and \
-                 without asking again; the answer comes as your next prompt."
-            ),
+            None => format!("Question {question} of ticket {ticket} has no answer yet. It is kept: {END_THE_TURN}."),
         }
     }
 }

@@ -18,10 +18,11 @@ use agent_client_protocol_schema::{
         CancelNotification, ContentBlock, ContentChunk, Error as AcpError, Implementation, InitializeRequest,
         McpServer, NewSessionRequest, PermissionOption, PermissionOptionKind, PromptRequest, RequestPermissionOutcome,
         RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome, SessionId, SessionNotification,
-        SessionUpdate, StopReason,
+        SessionUpdate, StopReason, ToolKind,
     },
 };
 use lastword_core::delegation::{TicketId, TurnEnd, WorkerId};
+use serde_json::json;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
@@ -98,6 +99,13 @@ pub trait Tools: Send + Sync + 'static {
         assignment.brief()
     }
 
+    /// Whether a request for permission with this title is for one of these tools. Many agents ask before they use a tool that
+    /// they do not know, and a worker that must ask its lead whether it may ask its lead, or that may not reply, is of no use:
+    /// such a request is allowed, whatever becomes of others.
+    fn is_own(&self, _title: &str) -> bool {
+        false
+    }
+
     /// The worker is gone; what was made for it has no more use.
     fn gone(&self, _worker: WorkerId) {}
 }
@@ -149,7 +157,7 @@ impl Launch for AcpWorkers {
         };
         Box::pin(async move {
             let how = match kind {
-                Ok(kind) => live(kind, &*tools, seat).await,
+                Ok(kind) => live(kind, Arc::clone(&tools), seat).await,
                 Err(how) => how,
             };
             tools.gone(worker);
@@ -159,7 +167,7 @@ impl Launch for AcpWorkers {
 }
 
 /// From the start of the process to its end.
-async fn live(kind: WorkerKind, tools: &dyn Tools, mut seat: Seat) -> String {
+async fn live(kind: WorkerKind, tools: Arc<dyn Tools>, mut seat: Seat) -> String {
     let mut command = Command::new(&kind.command);
     command.args(&kind.args).envs(&kind.env).current_dir(&kind.cwd);
     let ear = Arc::new(Mutex::new(Ear::new()));
@@ -168,6 +176,7 @@ async fn live(kind: WorkerKind, tools: &dyn Tools, mut seat: Seat) -> String {
         fleet: seat.handle(),
         worker: seat.worker(),
         permissions: kind.permissions,
+        tools: Arc::clone(&tools),
         stop: seat.stop().clone(),
     };
     let process = match AgentProcess::spawn(command, listener, kind.process.clone()) {
@@ -175,7 +184,7 @@ async fn live(kind: WorkerKind, tools: &dyn Tools, mut seat: Seat) -> String {
         Err(error) => return error.to_string(),
     };
     let stop = seat.stop().clone();
-    let working = work(&kind, tools, &mut seat, &process, &ear);
+    let working = work(&kind, &*tools, &mut seat, &process, &ear);
     let why = tokio::select! {
         biased;
         () = stop.cancelled() => Some("it was stopped".to_owned()),
@@ -344,6 +353,7 @@ struct Listener {
     fleet: Handle,
     worker: WorkerId,
     permissions: Permissions,
+    tools: Arc<dyn Tools>,
     stop: CancellationToken,
 }
 
@@ -362,6 +372,7 @@ impl Client for Listener {
             kinds.iter().find_map(|kind| request.options.iter().find(|option| option.kind == *kind))
         };
         let chosen = match self.permissions {
+            _ if self.is_own(&request) => of_kind([AllowOnce, AllowAlways]),
             Permissions::Allow => of_kind([AllowOnce, AllowAlways]),
             Permissions::Deny => of_kind([RejectOnce, RejectAlways]),
             Permissions::Ask => self.ask_lead(&request, &context).await,
@@ -377,6 +388,13 @@ impl Client for Listener {
 }
 
 impl Listener {
+    /// Whether it is for a tool of the fleet. What runs a command or reads a file is none, and its title may be the model's own.
+    fn is_own(&self, request: &RequestPermissionRequest) -> bool {
+        let fields = &request.tool_call.fields;
+        let may_be = fields.kind.is_none_or(|kind| kind == ToolKind::Other);
+        may_be && fields.title.as_deref().is_some_and(|title| self.tools.is_own(title))
+    }
+
     /// The option that the lead chose; none where the turn ended before.
     async fn ask_lead<'a>(
         &self,
@@ -439,7 +457,9 @@ fn names(options: &[PermissionOption]) -> Vec<String> {
 fn describe(request: &RequestPermissionRequest) -> String {
     let fields = &request.tool_call.fields;
     let mut text = format!("The worker asks for permission: {}", fields.title.as_deref().unwrap_or("to use a tool"));
-    if let Some(input) = &fields.raw_input {
+    // Some agents show what they are about to do in the place of the parameters.
+    let shown = || fields.content.as_ref().filter(|content| !content.is_empty()).map(|content| json!(content));
+    if let Some(input) = fields.raw_input.clone().or_else(shown) {
         text.push_str("\n\n");
         let bytes_max = text.len() + TOOL_INPUT_BYTES_MAX;
         push(&mut text, &input.to_string(), bytes_max);

@@ -8,6 +8,8 @@
 //! reply_to=N:TEXT   replies to the ticket N
 //! letter=TEXT       replies to nobody
 //! permission        asks for permission, and says the outcome
+//! permission=TITLE  asks for that of a tool of no known kind
+//! command=TITLE     asks for that of a command
 //! wait              until the turn is cancelled
 //! deaf              for ever
 //! noise             a line on standard output that is none of the protocol
@@ -34,7 +36,7 @@ use lastword::{
         AgentCapabilities, ContentBlock, ContentChunk, Error, InitializeRequest, InitializeResponse, McpCapabilities,
         McpServer, NewSessionRequest, NewSessionResponse, PermissionOption, PermissionOptionKind, PromptRequest,
         PromptResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason, ToolCall,
-        ToolCallUpdate, ToolCallUpdateFields,
+        ToolCallContent, ToolCallUpdate, ToolCallUpdateFields, ToolKind,
     },
     serve_agent,
 };
@@ -108,8 +110,10 @@ impl Agent for Scripted {
                     call(&tools, json!({"reply": after, "ticket": ticket})).await;
                 }
                 "letter" => drop(call(&tools, json!({"reply": spoken})).await),
-                "permission" => {
-                    let outcome = permission(&request, &turn).await?;
+                "permission" | "command" => {
+                    let title = if rest.is_empty() { "delete everything" } else { &spoken };
+                    let kind = if verb == "command" { ToolKind::Execute } else { ToolKind::Other };
+                    let outcome = permission(&request, &turn, title, kind).await?;
                     say(&turn, &outcome).await?;
                 }
                 "wait" => {
@@ -147,8 +151,9 @@ async fn say(turn: &Turn, text: &str) -> Result<(), Error> {
     Ok(turn.update(SessionUpdate::AgentMessageChunk(ContentChunk::new(text.into()))).await?)
 }
 
-async fn permission(request: &PromptRequest, turn: &Turn) -> Result<String, Error> {
-    let fields = ToolCallUpdateFields::new().title("delete everything".to_owned());
+async fn permission(request: &PromptRequest, turn: &Turn, title: &str, kind: ToolKind) -> Result<String, Error> {
+    let shown = ToolCallContent::from("all of it");
+    let fields = ToolCallUpdateFields::new().title(title.to_owned()).kind(kind).content(vec![shown]);
     let options = vec![
         PermissionOption::new("yes", "Do it", PermissionOptionKind::AllowOnce),
         PermissionOption::new("no", "Leave it", PermissionOptionKind::RejectOnce),

@@ -43,6 +43,7 @@ trials! {
     a_program_that_is_not_there_fails_its_tickets,
     a_worker_that_says_nothing_for_too_long_is_ended,
     permission_is_denied_or_allowed_as_the_kind_says,
+    permission_for_the_tools_of_the_fleet_is_allowed_whatever_the_kind_says,
     permission_is_asked_of_the_lead_who_must_choose_an_option,
     a_restart_starts_the_workers_again_and_keeps_the_queue,
 }
@@ -108,6 +109,10 @@ impl Tools for Shared {
             }
         });
         vec![McpServer::Http(McpServerHttp::new("fleet", address.to_string()))]
+    }
+
+    fn is_own(&self, title: &str) -> bool {
+        title == "my own tool"
     }
 
     fn gone(&self, worker: WorkerId) {
@@ -502,6 +507,26 @@ fn permission_is_denied_or_allowed_as_the_kind_says() {
     });
 }
 
+fn permission_for_the_tools_of_the_fleet_is_allowed_whatever_the_kind_says() {
+    run(async {
+        for permissions in [Permissions::Deny, Permissions::Ask] {
+            let mut kind = kind(&[]);
+            kind.permissions = permissions;
+            let fleet = Fleet::open(kind);
+            let worker = fleet.spawn().await;
+            let seen = fleet.run(worker, "permission=my_own_tool").await;
+            assert_eq!((seen.state, seen.reply.as_deref()), (State::Completed, Some("selected yes")), "{seen:?}");
+            // A command of that name is a command.
+            let seen = fleet.run(worker, "command=my_own_tool").await;
+            match permissions {
+                Permissions::Deny => assert_eq!(seen.reply.as_deref(), Some("selected no"), "{seen:?}"),
+                _ => assert_eq!(seen.state, State::InputRequired, "{seen:?}"),
+            }
+            fleet.close().await;
+        }
+    });
+}
+
 fn permission_is_asked_of_the_lead_who_must_choose_an_option() {
     run(async {
         let mut kind = kind(&[]);
@@ -510,7 +535,9 @@ fn permission_is_asked_of_the_lead_who_must_choose_an_option() {
         let worker = fleet.spawn().await;
         let seen = fleet.run(worker, "permission").await;
         let question = &seen.questions[0];
-        assert_eq!(question.text, "The worker asks for permission: delete everything");
+        // What it shows of the call is in there, where it gives no parameters.
+        assert!(question.text.starts_with("The worker asks for permission: delete everything\n\n[{"), "{question:?}");
+        assert!(question.text.contains("all of it"), "{question:?}");
         assert_eq!(
             (&question.options[..], question.only_options),
             (&["Do it".to_owned(), "Leave it".to_owned()][..], true)
