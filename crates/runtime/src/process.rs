@@ -342,11 +342,13 @@ impl Group {
             // It has been asked to.
             () = closing.cancelled() => {}
         }
-        for (max, signal) in [(options.exit_max, Signal::TERM), (options.term_max, Signal::KILL)] {
+        for (max, signal, name) in
+            [(options.exit_max, Signal::TERM, "SIGTERM"), (options.term_max, Signal::KILL, "SIGKILL")]
+        {
             if let Ok(status) = timeout(max, &mut exited).await {
                 return status.ok().flatten();
             }
-            tracing::warn!(agent = %self.leader, "an agent did not exit within {max:?}; its group gets {signal:?}");
+            tracing::warn!(agent = %self.leader, "an agent did not exit within {max:?}; its group gets {name}");
             self.signal(signal);
         }
         exited.await.ok().flatten()

@@ -461,7 +461,7 @@ fn arrived<'a>(shell: &Shell, role: &'a impl Role, line: &[u8], message: Message
             Arrived::DealtWith
         }
         Message::Bad(error) => {
-            tracing::warn!(connection = shell.number, line = %wire::excerpt(line), "a bad line: {error}");
+            shell.log_bad(line, &error);
             shell.answer_nobody(&error);
             Arrived::DealtWith
         }

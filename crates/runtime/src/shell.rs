@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -34,6 +34,10 @@ use crate::{
 /// How many tasks may have been started and not begun before the reader waits for them: some times as many lines as one
 /// read brings. A reader that outran its handlers would only fill the memory.
 const STARTING_MAX: usize = 256;
+
+/// How many bad lines of a connection are logged. A peer that takes each answer for a reason to write another one would fill the
+/// disk; what it is can be seen from these.
+const BAD_LINES_LOGGED_MAX: u32 = 20;
 
 /// Spawns the task of a message. It is what is kept of a message between its arrival and its start.
 pub(crate) type Start = Box<dyn FnOnce(Context) -> JoinHandle<()> + Send>;
@@ -89,6 +93,8 @@ pub(crate) struct Shell {
     written: Notify,
     /// A task was started or woken since the reader has let tasks run.
     woken: AtomicBool,
+    /// How many bad lines were logged. Only the reader counts.
+    bad_lines_logged: AtomicU32,
 }
 
 pub(crate) struct State {
@@ -195,6 +201,7 @@ impl Shell {
             unwritten: Notify::new(),
             written: Notify::new(),
             woken: AtomicBool::new(false),
+            bad_lines_logged: AtomicU32::new(0),
         }
     }
 
@@ -460,6 +467,19 @@ impl Shell {
             self.unwritten.notify_one();
         }
         append(&mut state.out);
+    }
+
+    /// Logs a line that is no message, unless many were.
+    pub(crate) fn log_bad(&self, line: &[u8], error: &Error) {
+        let logged = self.bad_lines_logged.load(Ordering::Relaxed);
+        if logged >= BAD_LINES_LOGGED_MAX {
+            return;
+        }
+        self.bad_lines_logged.store(logged + 1, Ordering::Relaxed);
+        tracing::warn!(connection = self.number, line = %wire::excerpt(line), "a bad line: {error}");
+        if logged + 1 == BAD_LINES_LOGGED_MAX {
+            tracing::warn!(connection = self.number, "no more bad lines of this connection are logged");
+        }
     }
 
     /// Answers a line that has no id to answer to.

@@ -5,12 +5,13 @@ use std::{
     fmt::Display,
     fs,
     net::SocketAddr,
+    num::NonZeroUsize,
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use lastword::delegation::{Limits, Permissions, WorkerKind};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::place::Place;
 use crate::logs::TRACE_VARIABLE;
@@ -53,6 +54,7 @@ struct File {
     journal: PathBuf,
     #[serde(default)]
     limits: Bounds,
+    #[serde(default)]
     workers: BTreeMap<String, Kind>,
 }
 
@@ -100,15 +102,25 @@ impl TryFrom<f64> for Seconds {
     }
 }
 
+/// A bound that lets something through.
+fn some<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
+    NonZeroUsize::deserialize(deserializer).map(NonZeroUsize::get)
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Bounds {
     wait_seconds: Seconds,
     progress_seconds: Seconds,
+    #[serde(deserialize_with = "some")]
     body_bytes: usize,
+    #[serde(deserialize_with = "some")]
     text_bytes: usize,
+    #[serde(deserialize_with = "some")]
     workers: usize,
+    #[serde(deserialize_with = "some")]
     tickets_queued: usize,
+    #[serde(deserialize_with = "some")]
     tickets: usize,
 }
 
@@ -131,7 +143,7 @@ impl Default for Bounds {
 }
 
 #[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table [workers.NAME] with a command")]
 struct Kind {
     command: PathBuf,
     #[serde(default)]
@@ -142,7 +154,7 @@ struct Kind {
     cwd: PathBuf,
     #[serde(default)]
     permissions: Permission,
-    #[serde(default = "count")]
+    #[serde(default = "count", deserialize_with = "some")]
     count: usize,
     #[serde(default)]
     description: String,
@@ -206,7 +218,12 @@ impl Config {
 impl Kind {
     fn resolve(self, folder: &Path) -> Result<Offer, String> {
         let cwd = folder.join(self.cwd);
-        let cwd = cwd.canonicalize().map_err(|error| format!("cwd: {}: {error}", cwd.display()))?;
+        let cwd = cwd.canonicalize().map_err(|error| {
+            format!("cwd: {}: {error}; make the folder that it is to work in, or name another one", cwd.display())
+        })?;
+        if self.command.as_os_str().is_empty() {
+            return Err("command: it is empty; name the program of an agent that speaks ACP".to_owned());
+        }
         // A name alone is looked up on the PATH; with a slash it is a file.
         let command = if self.command.components().count() > 1 { folder.join(self.command) } else { self.command };
         let mut kind = WorkerKind::new(command, cwd);
@@ -260,6 +277,9 @@ mod tests {
             ("[workers.a]\ncommand = \"a\"\ncomand = \"b\"\n", 3, "unknown field `comand`"),
             ("[limits]\nwait_seconds = -1\n[workers.a]\ncommand = \"a\"\n", 2, "not a time"),
             ("[workers.a]\ncommand = \"a\"\npermissions = \"some\"\n", 3, "unknown variant `some`"),
+            ("[limits]\nworkers = 0\n[workers.a]\ncommand = \"a\"\n", 2, "expected a nonzero usize"),
+            ("[workers.a]\ncommand = \"a\"\ncount = 0\n", 3, "expected a nonzero usize"),
+            ("[workers]\ncommand = \"a\"\n", 2, "expected a table [workers.NAME]"),
             ("[workers.a\n", 1, ""),
         ] {
             let error = read(text).unwrap_err();
@@ -269,8 +289,12 @@ mod tests {
 
     #[test]
     fn a_fleet_without_workers_or_with_one_in_no_folder_is_refused() {
-        assert!(read("[workers]\n").unwrap_err().contains("there are no workers"));
+        for none in ["", "[workers]\n"] {
+            assert!(read(none).unwrap_err().contains("there are no workers; describe one in a table"));
+        }
         let error = read("[workers.a]\ncommand = \"a\"\ncwd = \"nowhere\"\n").unwrap_err();
         assert!(error.contains("workers.a: cwd: ") && error.contains("nowhere"), "{error}");
+        let error = read("[workers.a]\ncommand = \"\"\n").unwrap_err();
+        assert!(error.contains("workers.a: command: it is empty"), "{error}");
     }
 }

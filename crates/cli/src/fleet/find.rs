@@ -11,7 +11,6 @@ use tokio::{
 };
 
 use super::{IN_USE, config::Config, place::Whereabouts};
-use crate::logs;
 
 /// How long a daemon may take to start: it reads its whole journal first.
 const START_MAX: Duration = Duration::from_secs(30);
@@ -49,8 +48,7 @@ pub(super) async fn find_or_start(config: &Config) -> Result<Whereabouts, String
 /// Starts a daemon that outlives us; false where somebody else does.
 async fn start(config: &Config, deadline: Instant) -> Result<bool, String> {
     let cannot = |error: std::io::Error| format!("the daemon cannot be started: {error}");
-    let log = config.place.log();
-    let log = logs::open_kept(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+    let log = config.place.open_log()?;
     let mut command = Command::new(std::env::current_exe().map_err(cannot)?);
     command.args(["fleet", "serve", "--detach", "--config"]).arg(&config.file);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).current_dir("/");

@@ -50,13 +50,20 @@ pub(super) async fn status(config: &Config, as_json: bool) -> Result<(), Failure
     let left_out = polled["left_out"].as_u64().filter(|left_out| *left_out > 0);
     let left_out = left_out.map(|left_out| format!(", and {left_out} older ones")).unwrap_or_default();
     println!("Tickets: {}{left_out}.", counts.join(", "));
+    let gone = rows(&listed["workers"]).any(|row| !row["death"].is_null());
+    if gone {
+        println!("`lastword fleet status --json` has each end in full.");
+    }
     Ok(())
 }
 
 pub(super) async fn log(config: &Config, ticket: Option<u64>, as_json: bool) -> Result<(), Failure> {
     let (_, server) = daemon(config)?;
     let arguments = ticket.map(|ticket| ("ticket".to_owned(), ticket.into())).into_iter().collect();
-    let polled = server.call("fleet_poll", arguments).await?;
+    let polled = server.call("fleet_poll", arguments).await.map_err(|error| match ticket {
+        Some(ticket) => format!("ticket {ticket}: {error}; `lastword fleet log` shows them"),
+        None => error,
+    })?;
     if as_json {
         println!("{polled:#}");
         return Ok(());

@@ -2,7 +2,7 @@
 //! where the daemon is.
 
 use std::{
-    fs::{self, OpenOptions},
+    fs::{self, File, OpenOptions},
     io::{self, Write as _},
     net::{SocketAddr, TcpStream},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
@@ -14,6 +14,7 @@ use rustix::process::{Pid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::{daemon::LEAD_PATH, token::Token};
+use crate::logs;
 
 /// Nobody else reads or writes it.
 const OWNER_ONLY: u32 = 0o600;
@@ -76,7 +77,7 @@ impl Place {
     /// The token of leads, which is made where there is none.
     pub(crate) fn token(&self) -> Result<Token, String> {
         let path = self.beside(".token");
-        let at = |error: io::Error| format!("{}: {error}", path.display());
+        let at = |error: io::Error| self.cannot_keep(&path, &error);
         if !path.try_exists().map_err(at)? {
             let made = self.write(&path, Token::mint()?.as_str(), |from, to| fs::hard_link(from, to));
             // Whoever else made it just now has made it whole.
@@ -109,6 +110,21 @@ impl Place {
     /// The daemon is gone.
     pub(crate) fn unsay(&self) {
         let _ = fs::remove_file(self.beside(".daemon"));
+    }
+
+    /// The log, to write to its end.
+    pub(crate) fn open_log(&self) -> Result<File, String> {
+        let path = self.log();
+        logs::open_kept(&path).map_err(|error| self.cannot_keep(&path, &error))
+    }
+
+    /// What is wrong with a file of the fleet. Most often it is its folder.
+    fn cannot_keep(&self, path: &Path, error: &io::Error) -> String {
+        format!(
+            "{}: {error}; the files of the fleet are kept in the folder of `journal` in fleet.toml, which must be there and \
+             writable",
+            path.display()
+        )
     }
 
     /// Writes a file of one line beside its place, and moves it there once it is whole.

@@ -18,8 +18,8 @@ use rmcp::{
     handler::server::tool::{schema_for_input, schema_for_output},
     model::{
         CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, ContentBlock, GetTaskParams,
-        GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult,
-        MetaObject, PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
+        GetTaskResult, Implementation, InitializeRequestParams, InitializeResult, ListToolsResult, MetaObject,
+        PaginatedRequestParams, ProgressNotificationParam, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
         UpdateTaskParams,
     },
     service::RequestContext,
@@ -231,7 +231,10 @@ impl Call<'_> {
                 let mut work = Work::new(WorkerId(worker), content);
                 work.key = request_key.as_deref().map(RequestKey::from);
                 work.replace = replace;
-                handle.send(LEAD, work).await?
+                match handle.send(LEAD, work).await {
+                    Ok(sent) => sent,
+                    Err(error) => return Err(self.with_end_of(WorkerId(worker), &error).await),
+                }
             }
             (None, Some(question), _) => handle.answer(LEAD, QuestionId(question), content, Duration::ZERO).await?,
             (None, None, Some(ticket)) => {
@@ -259,6 +262,15 @@ impl Call<'_> {
         }
         let seen = self.watch(sent.ticket, wait.0).await?;
         Ok(self.answer(&TicketView::from(seen)))
+    }
+
+    /// An error about a worker, with how that one ended, where it has: to spawn another one may end the same way.
+    async fn with_end_of(&self, worker: WorkerId, error: &Error) -> Said {
+        let workers = self.fleet.handle.list(LEAD).await.unwrap_or_default();
+        match workers.into_iter().find(|seen| seen.worker == worker).and_then(|seen| seen.death) {
+            Some(death) => Said(format!("{error}. Worker {} is gone: {death}", worker.0)),
+            None => Said(error.to_string()),
+        }
     }
 
     async fn poll(self) -> Done {

@@ -1,6 +1,7 @@
 //! The fleet's daemon as a child process: who gets in, what is too much or too slow, and how it ends.
 
 mod bridge;
+mod broken;
 mod door;
 mod end;
 mod hold;

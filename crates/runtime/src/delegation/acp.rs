@@ -27,7 +27,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::{Assignment, Handle, Launch, Life, Seat, WAIT_MAX, view::QuestionText};
-use crate::{AgentProcess, CallError, Client, ClientContext, ProcessOptions};
+use crate::{AgentProcess, CallError, Client, ClientContext, ProcessOptions, ServeError};
 
 /// How much of the last message of a turn is kept: 64 KiB, of which a reader of a reply that was none sees enough.
 const LAST_MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -181,7 +181,7 @@ async fn live(kind: WorkerKind, tools: Arc<dyn Tools>, mut seat: Seat) -> String
     };
     let process = match AgentProcess::spawn(command, listener, kind.process.clone()) {
         Ok(process) => process,
-        Err(error) => return error.to_string(),
+        Err(error) => return format!("{error}; see its `command`, and `cwd` where it is to run"),
     };
     let stop = seat.stop().clone();
     let working = work(&kind, &*tools, &mut seat, &process, &ear);
@@ -193,6 +193,8 @@ async fn live(kind: WorkerKind, tools: Arc<dyn Tools>, mut seat: Seat) -> String
     let ended = process.close().await;
     let how = match (why, ended.connection) {
         (Some(why), _) => why + ": ",
+        // It does not read because it is gone, and how it went says more.
+        (None, Err(ServeError::Write(_))) => String::new(),
         (None, Err(error)) => format!("{error}: "),
         (None, Ok(())) => String::new(),
     };
@@ -207,11 +209,23 @@ async fn work(
     process: &AgentProcess,
     ear: &Mutex<Ear>,
 ) -> Option<String> {
-    let started = timeout(kind.start_max, start(kind, tools, seat.worker(), process)).await;
+    let mut asked = "initialize";
+    let started = timeout(kind.start_max, start(kind, tools, seat.worker(), process, &mut asked)).await;
     let session = match started {
         Ok(Ok(session)) => session,
-        Ok(Err(error)) => return gone_or(error, "it has no session"),
-        Err(_) => return Some(format!("it did not open a session within {:?}", kind.start_max)),
+        Ok(Err(NotStarted::Call(error))) => return gone_or(error, "it has no session"),
+        Ok(Err(NotStarted::Version(version))) => {
+            return Some(format!(
+                "it speaks version {version} of ACP, and the fleet version {}; take a version of it that does too",
+                ProtocolVersion::V1
+            ));
+        }
+        Err(_) => {
+            return Some(format!(
+                "it did not answer `{asked}` within {:?}; its command must speak ACP on standard input and output",
+                kind.start_max
+            ));
+        }
     };
     loop {
         let assignment = tokio::select! {
@@ -242,14 +256,32 @@ fn gone_or(error: CallError, what: &str) -> Option<String> {
     }
 }
 
+/// Why there is no session.
+enum NotStarted {
+    Call(CallError),
+    Version(ProtocolVersion),
+}
+
+impl From<CallError> for NotStarted {
+    fn from(error: CallError) -> Self {
+        Self::Call(error)
+    }
+}
+
+/// Opens the session, and says which request it waits for.
 async fn start(
     kind: &WorkerKind,
     tools: &dyn Tools,
     worker: WorkerId,
     process: &AgentProcess,
-) -> Result<SessionId, CallError> {
+    asked: &mut &'static str,
+) -> Result<SessionId, NotStarted> {
     let us = Implementation::new("lastword", env!("CARGO_PKG_VERSION"));
     let initialized = process.agent().initialize(InitializeRequest::new(ProtocolVersion::V1).client_info(us)).await?;
+    if initialized.protocol_version != ProtocolVersion::V1 {
+        return Err(NotStarted::Version(initialized.protocol_version));
+    }
+    *asked = "session/new";
     let takes_http = initialized.agent_capabilities.mcp_capabilities.http;
     let request = NewSessionRequest::new(&kind.cwd).mcp_servers(tools.servers(worker, takes_http));
     Ok(process.agent().new_session(request).await?.session_id)

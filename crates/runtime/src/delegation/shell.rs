@@ -272,12 +272,16 @@ impl Shell {
     /// started again with the service.
     pub(super) fn died(self: &Arc<Self>, worker: WorkerId, how: String) {
         let mut state = self.lock();
-        state.workers.remove(&worker);
+        // Whoever stopped it knows.
+        let was_stopped = state.workers.remove(&worker).is_some_and(|reins| reins.stop.is_cancelled());
         let text = if state.core.outlives_its_process(worker) {
             tracing::warn!(worker = worker.0, "the process of a worker is gone, and another takes its place: {how}");
             None
         } else {
-            tracing::info!(worker = worker.0, "a worker is gone: {how}");
+            match was_stopped {
+                true => tracing::info!(worker = worker.0, "a worker is gone: {how}"),
+                false => tracing::warn!(worker = worker.0, "a worker is gone: {how}"),
+            }
             Some((Of::Death(worker), how))
         };
         let with = With { text, ..With::default() };

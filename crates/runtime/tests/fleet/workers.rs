@@ -449,7 +449,7 @@ fn a_worker_that_never_answers_initialize_is_given_up() {
         let fleet = Fleet::open(kind);
         let worker = fleet.spawn().await;
         let death = fleet.death(worker).await;
-        assert!(death.starts_with("it did not open a session within 50ms: "), "{death}");
+        assert!(death.starts_with("it did not answer `initialize` within 50ms; its command must speak ACP"), "{death}");
         fleet.close().await;
     });
 }
