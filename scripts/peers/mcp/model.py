@@ -1,7 +1,7 @@
 """A model for real agents that needs no key: an HTTP server on this machine whose turns are scripted by the task itself.
 
-It speaks as much of three interfaces as the agents use: Gemini's, OpenAI's chat completions, Anthropic's messages. The words of a
-line `script: WORD...` in the prompt of a ticket are its turns, one after the other, each once the one before has its result:
+It speaks as much of two interfaces as the agents use: Gemini's, and Anthropic's messages. The words of a line `script: WORD...` in
+the prompt of a ticket are its turns, one after the other, each once the one before has its result:
 
     ask=TEXT    calls fleet_ask
     reply=TEXT  calls fleet_reply; {} in TEXT is the answer that was heard last
@@ -143,8 +143,6 @@ class Model:
 def interface(path: str) -> tuple[Callable[[Any], Talk], Callable[[Move], Iterator[str]]]:
     if "enerateContent" in path:
         return read_gemini, write_gemini
-    if path.endswith("/chat/completions"):
-        return read_openai, write_openai
     if "/messages" in path:
         return read_anthropic, write_anthropic
     raise LookupError(f"no interface of a model has the path {path}")
@@ -182,31 +180,6 @@ def write_gemini(move: Move) -> Iterator[str]:
     content = {"role": "model", "parts": [part]}
     usage = {"promptTokenCount": 1, "candidatesTokenCount": 1, "totalTokenCount": 2}
     yield event({"candidates": [{"content": content, "finishReason": "STOP", "index": 0}], "usageMetadata": usage})
-
-
-def read_openai(body: Any) -> Talk:
-    talk = Talk(tools=[tool["function"]["name"] for tool in body.get("tools", [])])
-    kinds = {"user": "prompt", "tool": "result"}
-    for message in body["messages"]:
-        if kind := kinds.get(message["role"]):
-            talk.heard += [(kind, text) for text in texts(message["content"])]
-    return talk
-
-
-def write_openai(move: Move) -> Iterator[str]:
-    def chunk(delta: Any, reason: str | None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        return event({"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]})
-
-    if move.tool:
-        function = {"name": move.tool, "arguments": json.dumps(move.arguments)}
-        call = {"index": 0, "id": next_id("call"), "type": "function", "function": function}
-        yield chunk({"role": "assistant", "tool_calls": [call]}, None)
-        yield chunk({}, "tool_calls")
-    else:
-        yield chunk({"role": "assistant", "content": move.text}, None)
-        yield chunk({}, "stop")
-    yield "data: [DONE]\n\n"
 
 
 def read_anthropic(body: Any) -> Talk:

@@ -328,8 +328,11 @@ impl Answer for TicketView {
         let again = format!("Call fleet_poll with ticket {ticket} and wait {}.", wait.as_secs_f64());
         let is = |state: State| self.state == state.as_str();
         let mut text = if is(State::Queued) {
-            let before = self.position.unwrap_or(0);
-            format!("Ticket {ticket} is queued for worker {worker}, behind {before} others. {again}")
+            let place = match self.position {
+                None | Some(0) => "as the next one".to_owned(),
+                Some(before) => format!("behind {before} more"),
+            };
+            format!("Ticket {ticket} is queued for worker {worker}, {place}. {again}")
         } else if is(State::Working) {
             format!("Worker {worker} is at ticket {ticket}. {again}")
         } else if is(State::InputRequired) {

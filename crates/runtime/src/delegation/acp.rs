@@ -193,10 +193,9 @@ async fn live(kind: WorkerKind, tools: Arc<dyn Tools>, mut seat: Seat) -> String
     let ended = process.close().await;
     let how = match (why, ended.connection) {
         (Some(why), _) => why + ": ",
-        // It does not read because it is gone, and how it went says more.
-        (None, Err(ServeError::Write(_))) => String::new(),
+        // One that does not read because it is gone: how it went says more.
+        (None, Ok(()) | Err(ServeError::Write(_))) => String::new(),
         (None, Err(error)) => format!("{error}: "),
-        (None, Ok(())) => String::new(),
     };
     how + &ended.exit.to_string()
 }
