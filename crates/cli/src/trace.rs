@@ -141,7 +141,7 @@ mod tests {
         let broken = TraceError { line: 7, problem: Problem::Broken("NewerPromptSurvives") };
         assert_eq!(
             wrong(&broken),
-            "line 7: after this step the promise NewerPromptSurvives is broken: a prompt is never ended by a prompt that \
+            "line 7: after this line the promise NewerPromptSurvives is broken: a prompt is never ended by a prompt that \
              arrived before it"
         );
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
             json!({
                 "verdict": "rejected",
                 "line": 7,
-                "problem": "after this step the promise NewerPromptSurvives is broken",
+                "problem": "after this line the promise NewerPromptSurvives is broken",
                 "promise": {
                     "name": "NewerPromptSurvives",
                     "statement": "a prompt is never ended by a prompt that arrived before it",

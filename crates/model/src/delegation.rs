@@ -257,11 +257,11 @@ impl Model for DelegationModel {
     }
 
     fn holds(&self, always: Self::Always, world: &World) -> bool {
-        always(View { model: self, world })
+        always(View { world })
     }
 
     fn holds_for(&self, eventually: Self::Eventually, world: &World, message: usize) -> bool {
-        eventually(View { model: self, world }, message)
+        eventually(View { world }, message)
     }
 
     fn promises(&self) -> &'static [PromiseOf<Self>] {

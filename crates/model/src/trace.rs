@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A ticket service has lines of its own, which begin with `{"service":1`: its limits and the rows that were stored when it
-//! began, then its steps, of which each must be owed where it came and do what it did.
+//! began, then its steps. What leads and workers say may always come, every other step must be owed.
 //!
 //! What cannot be told from a trace: that the run went on after its last line; that a line was taken out whose step had
 //! changed nothing (a `$/cancel_request` that found no request, say); and which one it was of several steps that have the
@@ -17,7 +17,7 @@
 
 use std::{collections::BTreeMap, io::BufRead};
 
-use lastword_core::{Answer, Connection, Effect, Limits, Overlap, Refusal, Step, delegation::Delegation};
+use lastword_core::{Answer, Connection, Effect, Limits, Overlap, Refusal, Step};
 use serde::Deserialize;
 
 use crate::{
@@ -94,7 +94,7 @@ pub enum Problem {
         recorded: String,
     },
     /// A promise is broken.
-    #[error("after this step the promise {0} is broken")]
+    #[error("after this line the promise {0} is broken")]
     Broken(&'static str),
     /// The trace is empty: nothing was checked.
     #[error("the trace ends before its first step: nothing was checked")]
@@ -146,7 +146,7 @@ pub fn check(trace: impl BufRead) -> Result<Summary, TraceError> {
 #[derive(Default)]
 struct Checked {
     connections: BTreeMap<u64, Witness>,
-    services: BTreeMap<u64, Delegation>,
+    services: BTreeMap<u64, service::Witness>,
     summary: Summary,
 }
 
@@ -181,15 +181,16 @@ impl Checked {
     fn take_of_service(&mut self, line: service::Line) -> Result<(), Problem> {
         let number = line.service;
         match line.said()? {
-            service::Said::Opened(machine) => {
-                if self.services.insert(number, *machine).is_some() {
+            service::Said::Opened(limits, stored) => {
+                if self.services.contains_key(&number) {
                     return Err(Problem::OpenedTwice(number));
                 }
+                self.services.insert(number, service::Witness::new(limits, stored)?);
                 self.summary.services += 1;
             }
             service::Said::Step(step, effects, digest) => {
-                let machine = self.services.get_mut(&number).ok_or(Problem::UnknownConnection(number))?;
-                service::take(machine, step, &effects, &digest)?;
+                let witness = self.services.get_mut(&number).ok_or(Problem::UnknownConnection(number))?;
+                witness.take(step, &effects, &digest)?;
                 self.summary.steps += 1;
             }
         }

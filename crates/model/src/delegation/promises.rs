@@ -3,8 +3,8 @@
 use lastword_core::delegation::{Asked, Ending, Progress, State, TicketId};
 
 use super::{
-    DelegationModel, worker_id,
-    world::{self, World},
+    DelegationModel,
+    world::{Places, World},
 };
 use crate::{
     model::PromiseOf,
@@ -14,8 +14,6 @@ use crate::{
 /// What a predicate may look at.
 #[derive(Debug, Clone, Copy)]
 pub struct View<'a> {
-    /// Who says what.
-    pub model: &'a DelegationModel,
     /// The state.
     pub world: &'a World,
 }
@@ -60,11 +58,13 @@ fn no_false_failure(view: View<'_>) -> bool {
 }
 
 fn reply_exactly_once(view: View<'_>) -> bool {
-    view.world.replies.iter().all(|(reply, (_, named))| {
-        let is_forgotten =
-            named.and_then(|id| view.world.number(id)).is_some_and(|ticket| view.world.is_forgotten(ticket));
-        world::places(view.world.core.decided(), *reply) == usize::from(!is_forgotten)
-    }) && !view.world.breaches.contains("stray")
+    let places = Places::in_(view.world.core.decided());
+    let is_forgotten = view.world.forgets();
+    view.world
+        .replies
+        .iter()
+        .all(|(reply, (_, named))| places.of(*reply) == usize::from(!named.is_some_and(&is_forgotten)))
+        && !view.world.breaches.contains("stray")
 }
 
 /// Whatever stands at a ticket was said to it, by its worker; and each answer was given for the question it is to.
@@ -74,12 +74,9 @@ fn no_wrong_ticket(view: View<'_>) -> bool {
             Some((worker, named)) => *worker == row.worker && *named == Some(*id),
             None => false,
         };
+        let is_given = |question| view.world.given.contains_key(question);
         row.reply().into_iter().chain(row.late_replies.iter().copied()).all(rightly)
-            && view
-                .world
-                .given
-                .keys()
-                .all(|question| row.questions.get(question).is_none_or(|asked| *asked == Asked::Answered))
+            && row.questions.iter().all(|(question, asked)| *asked == Asked::Answered || !is_given(question))
     })
 }
 
@@ -101,10 +98,10 @@ fn question_reaches_lead(view: View<'_>) -> bool {
         let (Some(row), Some(id)) = (view.world.row(ticket), view.world.fates[ticket].id) else { return true };
         let open = |row: &lastword_core::delegation::Ticket| row.open_questions().collect::<Vec<_>>();
         let shown = view.world.core.ticket(id).map(|shown| shown.questions);
-        let is_watched = view.world.core.watches().any(|(_, watched)| watched == id);
-        let is_stored = view.world.stored(ticket) == Some(row);
+        let is_watched = || view.world.core.watches().any(|(_, watched)| watched == id);
+        let is_stored = || view.world.stored(ticket) == Some(row);
         shown == view.world.stored(ticket).map(open)
-            && !(is_watched && is_stored && row.state() == State::InputRequired)
+            && !(row.state() == State::InputRequired && is_stored() && is_watched())
             && !(row.ending() == Some(Ending::LastMessage) && row.questions.values().any(|asked| *asked == Asked::Open))
     })
 }
@@ -151,10 +148,11 @@ fn has_ended(view: View<'_>, ticket: usize) -> bool {
 /// the machine.
 fn acknowledged_survives_crash(view: View<'_>) -> bool {
     let tables = [&view.world.store, view.world.core.decided()];
-    let is_forgotten = |ticket: usize| view.world.is_forgotten(ticket);
-    let is_kept = |reply| tables.iter().all(|tables| world::places(tables, reply) == 1);
+    let is_forgotten = view.world.forgets();
+    let places = tables.map(Places::in_);
+    let is_kept = |reply| places.iter().all(|places| places.of(reply) == 1);
     view.world.strays_acknowledged.iter().all(|reply| is_kept(*reply))
-        && view.tickets().filter(|ticket| !is_forgotten(*ticket)).all(|ticket| {
+        && view.tickets().filter(|ticket| !view.world.fates[*ticket].id.is_some_and(&is_forgotten)).all(|ticket| {
             let fate = &view.world.fates[ticket];
             let rows = [view.world.stored(ticket), view.world.row(ticket)];
             (!fate.acknowledged || rows.iter().all(Option::is_some))
@@ -163,5 +161,9 @@ fn acknowledged_survives_crash(view: View<'_>) -> bool {
                     rows.iter().all(|row| row.is_some_and(|row| row.questions.get(question) == Some(&Asked::Answered)))
                 })
         })
-        && (0..view.model.workers).all(|worker| view.world.core.worker(worker_id(worker)).is_some())
+        && view
+            .world
+            .workers_acknowledged
+            .iter()
+            .all(|worker| tables.iter().all(|tables| tables.workers.contains_key(worker)))
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lastword_core::delegation::{
-    Delegation, Effect, Ending, LeadId, Life, Limits, Progress, Prompt, QuestionId, Receipt, Record, Refused, ReplyId,
-    Step, Tables, Ticket, TicketId, WorkerId,
+    Asked, Delegation, Effect, Ending, LeadId, Life, Limits, Progress, Prompt, QuestionId, Receipt, Record, Refused,
+    ReplyId, Step, Tables, Ticket, TicketId, WorkerId,
 };
 
 use crate::world::Move;
@@ -49,6 +49,8 @@ pub struct World {
     pub given: BTreeMap<QuestionId, u8>,
     /// The replies that were accepted and are not lost with a crash, each with who said it, and to which ticket.
     pub replies: BTreeMap<ReplyId, (WorkerId, Option<TicketId>)>,
+    /// The workers of which their lead was told.
+    pub workers_acknowledged: BTreeSet<WorkerId>,
     /// The replies to no ticket of which their workers were told.
     pub strays_acknowledged: BTreeSet<ReplyId>,
     /// What must never happen and that no later state would show.
@@ -103,6 +105,7 @@ impl World {
             fates: vec![Fate::default(); tickets],
             given: BTreeMap::new(),
             replies: BTreeMap::new(),
+            workers_acknowledged: BTreeSet::new(),
             strays_acknowledged: BTreeSet::new(),
             breaches: BTreeSet::new(),
             crashes: 0,
@@ -112,6 +115,38 @@ impl World {
                 world.take(&Move { step, message: 0 }).expect("a new machine takes workers");
             }
         }
+        world
+    }
+
+    /// A world that begins with what is stored. Its first step must be [`Step::Restarted`]. Whatever is stored counts as
+    /// acknowledged, and each answer as given: who was told of it nobody knows any more, and it must be there all the same.
+    pub(crate) fn restored(limits: Limits, tables: Tables) -> Self {
+        let mut world = Self::new(limits, 0, 0);
+        world.workers_acknowledged = tables.workers.keys().copied().collect();
+        for (id, row) in &tables.tickets {
+            let replies: BTreeSet<ReplyId> = row.replies().collect();
+            let answered = row.questions.iter().filter(|(_, asked)| **asked == Asked::Answered);
+            let answers: BTreeSet<QuestionId> = answered.map(|(question, _)| *question).collect();
+            world.replies.extend(replies.iter().map(|reply| (*reply, (row.worker, Some(*id)))));
+            world.given.extend(answers.iter().map(|question| (*question, 1)));
+            world.fates.push(Fate {
+                id: Some(*id),
+                acknowledged: true,
+                answers_acknowledged: answers,
+                replies_acknowledged: replies,
+                reply: row.reply(),
+                ended: (!row.is_open()).then_some(row.progress),
+                shown: tables.seen.contains(id).then(|| row.clone()),
+                ..Fate::default()
+            });
+        }
+        let strays = tables.inboxes.values().flat_map(|inbox| &inbox.replies);
+        for (reply, worker) in strays {
+            world.replies.insert(*reply, (*worker, None));
+            world.strays_acknowledged.insert(*reply);
+        }
+        world.core = Delegation::restore(limits, tables.clone());
+        world.store = tables;
         world
     }
 
@@ -220,6 +255,7 @@ impl World {
 
     fn acknowledged(&mut self, receipt: Receipt) {
         match receipt {
+            Receipt::Worker(worker) => drop(self.workers_acknowledged.insert(worker)),
             Receipt::Ticket(id) => {
                 if let Some(ticket) = self.number(id) {
                     self.fates[ticket].acknowledged = true;
@@ -252,9 +288,10 @@ impl World {
         self.core = restarted;
         self.store.clone_from(self.core.stored());
         let store = &self.store;
+        let places = Places::in_(store);
         let is_told = |reply: &ReplyId| self.fates.iter().any(|fate| fate.replies_acknowledged.contains(reply));
         self.replies
-            .retain(|reply, _| places(store, *reply) > 0 || is_told(reply) || self.strays_acknowledged.contains(reply));
+            .retain(|reply, _| places.of(*reply) > 0 || is_told(reply) || self.strays_acknowledged.contains(reply));
         self.given.retain(|question, _| store.tickets.values().any(|row| row.questions.contains_key(question)));
         for fate in &mut self.fates {
             let row = fate.id.and_then(|id| store.tickets.get(&id));
@@ -282,14 +319,20 @@ impl World {
         self.core.decided().tickets.get(&self.fates[ticket].id?)
     }
 
-    /// Whether a ticket made room for a newer one, as it was decided.
+    /// Tells the tickets that made room for newer ones, as it was decided.
+    pub(super) fn forgets(&self) -> impl Fn(TicketId) -> bool {
+        let to_be = self.core.unstored().flatten().filter_map(|record| match record {
+            Record::Forgotten(ticket, _) => Some(*ticket),
+            _ => None,
+        });
+        let to_be: BTreeSet<TicketId> = to_be.collect();
+        move |ticket| self.forgotten.contains(&ticket) || to_be.contains(&ticket)
+    }
+
+    /// Whether a ticket is one of them.
     #[must_use]
     pub fn is_forgotten(&self, ticket: usize) -> bool {
-        let is_to_be = |id: TicketId| {
-            let mut unstored = self.core.unstored().flatten();
-            unstored.any(|record| matches!(record, Record::Forgotten(forgotten, _) if *forgotten == id))
-        };
-        self.fates[ticket].id.is_some_and(|id| self.forgotten.contains(&id) || is_to_be(id))
+        self.fates[ticket].id.is_some_and(self.forgets())
     }
 
     /// The row of a ticket in the store.
@@ -332,13 +375,23 @@ pub(super) fn put(tables: &mut Tables, forgotten: &mut BTreeSet<TicketId>, recor
     }
 }
 
-/// In how many places a reply is.
-pub(super) fn places(tables: &Tables, reply: ReplyId) -> usize {
-    let of_tickets = tables.tickets.values().map(|row| {
-        usize::from(row.reply() == Some(reply)) + row.late_replies.iter().filter(|late| **late == reply).count()
-    });
-    let of_inboxes = tables.inboxes.values().filter(|inbox| inbox.replies.contains_key(&reply)).count();
-    of_tickets.sum::<usize>() + of_inboxes
+/// Where replies are: each as often as it has a place, in order.
+pub(super) struct Places(Vec<ReplyId>);
+
+impl Places {
+    pub(super) fn in_(tables: &Tables) -> Self {
+        let of_tickets = tables.tickets.values().flat_map(Ticket::replies);
+        let of_inboxes = tables.inboxes.values().flat_map(|inbox| inbox.replies.keys().copied());
+        let mut places: Vec<ReplyId> = of_tickets.chain(of_inboxes).collect();
+        places.sort_unstable();
+        Self(places)
+    }
+
+    /// In how many places a reply is.
+    pub(super) fn of(&self, reply: ReplyId) -> usize {
+        let first = self.0.partition_point(|placed| *placed < reply);
+        self.0[first..].iter().take_while(|placed| **placed == reply).count()
+    }
 }
 
 pub(super) fn inboxed(tables: &Tables, worker: WorkerId) -> usize {
