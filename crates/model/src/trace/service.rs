@@ -135,10 +135,13 @@ impl Witness {
                 return number;
             }
             Step::Replied { ticket, .. } => *ticket,
-            Step::Polled { ticket, .. } => Some(*ticket),
+            Step::Polled { ticket, .. } | Step::Seen { ticket, .. } => Some(*ticket),
             // Of no other step is it remembered whose it was.
             _ => None,
         };
         ticket.and_then(|ticket| self.world.number(ticket)).unwrap_or(usize::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests;
