@@ -164,7 +164,7 @@ impl World {
         }
         let before = Before::of(&self.core, &action.step);
         let effects = self.core.apply(action.step.clone())?;
-        self.remember(action, before, &effects);
+        self.remember(action, &before, &effects);
         Ok(effects)
     }
 
@@ -175,10 +175,10 @@ impl World {
         }
         let before = Before::of(&self.core, &action.step);
         self.core = after;
-        self.remember(action, before, effects);
+        self.remember(action, &before, effects);
     }
 
-    fn remember(&mut self, action: &Move<Step>, before: Before, effects: &[Effect]) {
+    fn remember(&mut self, action: &Move<Step>, before: &Before, effects: &[Effect]) {
         put(&mut self.store, &mut self.forgotten, &before.written);
         self.observe(action, effects, before.was_open);
         let tickets = &self.core.decided().tickets;
