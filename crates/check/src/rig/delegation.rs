@@ -1,21 +1,19 @@
 //! The ticket service, held at every step: a real journal, real calls of leads and workers, and a daemon that can die.
 //!
-//! All tasks run on one thread, so that whatever one of them did in a step, it has done when the rig goes on. The clock is
-//! the real one, since the journal's thread knows no other: no wait here is over but by what it waits for.
+//! A call of a lead or of a worker goes on only when the rig lets it, which then knows whether it came back. The clock is the
+//! real one, since the journal's thread knows no other: no wait here is over but by what it waits for.
 
-use std::{collections::BTreeMap, future::poll_fn, io, path::Path, pin::pin, sync::Arc, task::Poll, time::Duration};
+use std::{collections::BTreeMap, future::poll_fn, io, path::Path, pin::Pin, sync::Arc, task::Poll, time::Duration};
 
 use lastword::delegation::{
     Assignment, Conductor, Config, Error, Handle, Launch, LeadId, Life, Limits, OpenError, QuestionId, Seat, Service,
     Taken, TicketId, Work, WorkerId, WorkerLife,
 };
-use lastword_core::delegation::{
-    Call as AskCall, Delegation, Effect, Effects, Prompt, Receipt, Refused, Step, WatchId,
-};
+use lastword_core::delegation::{Call as Asking, Delegation, Effect, Effects, Prompt, Receipt, Refused, Step, WatchId};
 use tempfile::TempDir;
 use tokio::{
     sync::{mpsc, oneshot},
-    task::JoinHandle,
+    task::unconstrained,
     time::timeout,
 };
 
@@ -94,19 +92,33 @@ impl Launch for Puppets {
     }
 }
 
-/// A call of a lead or of a worker that has not come back.
+type Going = Pin<Box<dyn Future<Output = Result<Back, Error>>>>;
+
+/// A call of a lead or of a worker.
 struct Call {
-    /// None where the caller has left: who that was is still told.
-    task: Option<JoinHandle<Result<Back, Error>>>,
+    /// None once it is back, or the caller has left.
+    going: Option<Going>,
+    back: Option<Result<Back, Error>>,
     receipt: Option<Receipt>,
-    /// It was told that what it did is stored, or had not to be.
+    /// It was told that what it did is stored, or there was nothing to store.
     is_told: bool,
     watch: Option<WatchId>,
     question: Option<QuestionId>,
-    /// Lets a call that asks go on once it has asked: else it would take its answer by itself.
-    go_on: Option<oneshot::Sender<()>>,
-    /// It took the answer to its question.
-    is_answered: bool,
+}
+
+impl Call {
+    /// Lets it go on as far as it comes.
+    async fn goes_on(&mut self) {
+        let Some(going) = &mut self.going else { return };
+        let now = poll_fn(|context| match going.as_mut().poll(context) {
+            Poll::Ready(back) => Poll::Ready(Some(back)),
+            Poll::Pending => Poll::Ready(None),
+        });
+        self.back = unconstrained(now).await;
+        if self.back.is_some() {
+            self.going = None;
+        }
+    }
 }
 
 /// What a call comes back with.
@@ -154,6 +166,7 @@ impl Rig {
             rig.take(&Step::Spawned { lead: LeadId(1) }).await?;
             rig.take(&Step::Persisted { entries: 1 }).await?;
         }
+        rig.callers().await?;
         Ok(rig)
     }
 
@@ -171,12 +184,6 @@ impl Rig {
     #[must_use]
     pub fn heard(&self, question: QuestionId) -> usize {
         self.heard.get(&question).copied().unwrap_or(0)
-    }
-
-    /// How many calls have not come back.
-    #[must_use]
-    pub fn waiting(&self) -> usize {
-        self.daemon.as_ref().map_or(0, |daemon| daemon.tasks().filter(|task| !task.is_finished()).count())
     }
 
     /// Whether the service comes to a step that is owed. A worker that is to stop takes no more prompts: it dies first.
@@ -198,30 +205,31 @@ impl Rig {
             return self.crash().await;
         }
         let Some(daemon) = &mut self.daemon else { return Err(RigError::NoSuchCaller(step.clone())) };
-        let calls = daemon.calls.len();
-        let given = daemon.bring_about(step).await?;
-        let brought_by = daemon.calls.get_mut(calls).and_then(|call| call.task.as_mut());
-        let (effects, after) = taken(&mut daemon.conductor, step, brought_by).await?;
+        let heard = daemon.bring_about(step).await?;
+        let (effects, after) = daemon.taken(step).await?;
         daemon.note(&effects);
-        if let (Some(given), Step::Delivered { ticket }) = (given, step)
-            && let Some(question) = daemon.check_prompt(*ticket, &given)?
-        {
+        if let Some(question) = heard {
             *self.heard.entry(question).or_default() += 1;
         }
         Ok((effects, after))
     }
 
-    /// Waits until every caller has come back that the machine wants told, and makes sure that no other one has.
+    /// Lets every call come back that the machine wants told, and makes sure that no other one does.
     ///
     /// # Errors
     ///
     /// [`RigError::Told`] where a caller is told something else than the machine wants.
     pub async fn callers(&mut self) -> Result<(), RigError> {
-        let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        for question in daemon.back().await? {
-            *self.heard.entry(question).or_default() += 1;
+        match &mut self.daemon {
+            Some(daemon) => daemon.callers().await,
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// How many calls have not come back, as far as they were let go.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.daemon.iter().flat_map(|daemon| &daemon.calls).filter(|call| call.going.is_some()).count()
     }
 
     /// Everything but the file is gone, and a new daemon begins.
@@ -241,76 +249,70 @@ impl Rig {
         let fleet = service.handle();
         let (puppets, calls, prompts) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
         let daemon = self.daemon.insert(Daemon { service, fleet, conductor, entering, puppets, calls, prompts });
-        taken(&mut daemon.conductor, &Step::Restarted, None).await
+        daemon.taken(&Step::Restarted).await
     }
 }
 
 impl Daemon {
-    /// Does whatever makes the service take the step. Gives the prompt that a worker was given.
-    async fn bring_about(&mut self, step: &Step) -> Result<Option<Assignment>, RigError> {
+    /// Does whatever makes the service take the step. Gives the question whose answer a worker heard by that.
+    async fn bring_about(&mut self, step: &Step) -> Result<Option<QuestionId>, RigError> {
         let fleet = self.fleet.clone();
         match step.clone() {
-            Step::Spawned { lead } => self.call(async move { fleet.spawn(lead, "puppet", "Ada").await.map(done) }),
+            Step::Spawned { lead } => {
+                self.call(async move { fleet.spawn(lead, "puppet", "Ada").await.map(done) }).await;
+            }
             Step::Sent { lead, worker, key, replace, watch } => {
                 let mut work = Work::new(worker, "task");
                 (work.key, work.replace, work.wait) = (key, replace, window(watch));
-                self.call(async move { fleet.send(lead, work).await.map(done) });
+                self.call(async move { fleet.send(lead, work).await.map(done) }).await;
             }
             Step::Delivered { ticket } => {
                 let worker = self.worker_of(ticket).ok_or_else(|| RigError::NoSuchCaller(step.clone()))?;
                 let puppet = self.puppet(worker, step).await?;
-                let given = timeout(COMING_MAX, puppet.seat.next()).await;
-                return given.ok().flatten().map(Some).ok_or_else(|| RigError::NobodyCame(step.clone()));
+                let given = timeout(COMING_MAX, puppet.seat.next()).await.ok().flatten();
+                return self.check_prompt(ticket, &given.ok_or_else(|| RigError::NobodyCame(step.clone()))?);
             }
             Step::Asked { worker, ticket } => {
-                let (go_on, goes_on) = oneshot::channel();
-                self.call(async move {
-                    let mut asking = pin!(fleet.ask(worker, ticket, "question", Vec::new(), WINDOW));
-                    let asked = poll_fn(|context| Poll::Ready(asking.as_mut().poll(context))).await;
-                    let heard = match asked {
-                        Poll::Ready(heard) => heard,
-                        // The rig keeps the other end for as long as it keeps the call.
-                        Poll::Pending => {
-                            let _ = goes_on.await;
-                            asking.await
-                        }
-                    }?;
+                let ask = async move {
+                    let heard = fleet.ask(worker, ticket, "question", Vec::new(), WINDOW).await?;
                     Ok(Back::Heard(heard.question, heard.answer))
-                });
-                if let Some(call) = self.calls.last_mut() {
-                    call.go_on = Some(go_on);
-                }
-            }
-            Step::Seen { lead, ticket } => {
-                let seen = fleet.poll(lead, ticket, Duration::ZERO).await;
-                fleet.saw(lead, &seen.map_err(|error| RigError::Told(error.to_string()))?);
+                };
+                self.call(ask).await;
             }
             Step::AnswerTaken { question } => {
-                let call = self.calls.iter_mut().find(|call| call.question == Some(question) && call.task.is_some());
+                let call = self.calls.iter_mut().find(|call| call.question == Some(question));
                 let call = call.ok_or_else(|| RigError::NoSuchCaller(step.clone()))?;
-                call.is_answered = true;
-                if let Some(go_on) = call.go_on.take() {
-                    // It has only to go on; what comes of it is seen.
-                    let _ = go_on.send(());
-                }
+                call.goes_on().await;
+                return match call.back.take() {
+                    Some(Ok(Back::Heard(of, Some(answer)))) if of == question && answer == ANSWER => Ok(Some(question)),
+                    back => Err(RigError::Told(format!("the call that is to take an answer came to {back:?}"))),
+                };
             }
             Step::AskWindowClosed { question } => self.leave(step, |call| call.question == Some(question))?,
             Step::Answered { lead, question, watch } => {
-                self.call(async move { fleet.answer(lead, question, ANSWER, window(watch)).await.map(done) });
+                self.call(async move { fleet.answer(lead, question, ANSWER, window(watch)).await.map(done) }).await;
             }
             Step::Replied { worker, ticket } => {
-                self.call(async move { fleet.reply(worker, ticket, REPLY).await.map(done) });
+                self.call(async move { fleet.reply(worker, ticket, REPLY).await.map(done) }).await;
             }
             Step::TurnEnded { ticket, end } => {
                 let worker = self.worker_of(ticket).ok_or_else(|| RigError::NoSuchCaller(step.clone()))?;
                 self.puppet(worker, step).await?.seat.ended(ticket, end, "last message".to_owned());
             }
             Step::Polled { lead, ticket } => {
-                self.call(async move { fleet.poll(lead, ticket, WINDOW).await.map(done) });
+                self.call(async move { fleet.poll(lead, ticket, WINDOW).await.map(done) }).await;
+            }
+            Step::Seen { lead, ticket } => {
+                let seen = fleet.poll(lead, ticket, Duration::ZERO).await;
+                fleet.saw(lead, &seen.map_err(|error| RigError::Told(format!("a poll was told: {error}")))?);
             }
             Step::WindowClosed { watch } => self.leave(step, |call| call.watch == Some(watch))?,
-            Step::Cancelled { lead, ticket } => self.call(async move { fleet.cancel(lead, ticket).await.map(done) }),
-            Step::Stopped { lead, worker } => self.call(async move { fleet.stop(lead, worker).await.map(done) }),
+            Step::Cancelled { lead, ticket } => {
+                self.call(async move { fleet.cancel(lead, ticket).await.map(done) }).await;
+            }
+            Step::Stopped { lead, worker } => {
+                self.call(async move { fleet.stop(lead, worker).await.map(done) }).await;
+            }
             Step::WorkerDied { worker } => {
                 self.puppet(worker, step).await?;
                 if let Some(puppet) = self.puppets.remove(&worker) {
@@ -319,7 +321,7 @@ impl Daemon {
                 }
             }
             Step::InboxRead { lead, through } => {
-                self.call(async move { fleet.inbox(lead, Some(through)).await.map(done) });
+                self.call(async move { fleet.inbox(lead, Some(through)).await.map(done) }).await;
             }
             Step::Persisted { entries } => {
                 if self.fleet.machine().unstored().count() < entries {
@@ -333,24 +335,19 @@ impl Daemon {
         Ok(None)
     }
 
-    fn call(&mut self, call: impl Future<Output = Result<Back, Error>> + Send + 'static) {
-        let task = tokio::spawn(call);
-        self.calls.push(Call {
-            task: Some(task),
-            receipt: None,
-            is_told: false,
-            watch: None,
-            question: None,
-            go_on: None,
-            is_answered: false,
-        });
+    /// Makes a call, which comes to the machine at once.
+    async fn call(&mut self, call: impl Future<Output = Result<Back, Error>> + 'static) {
+        let going: Going = Box::pin(call);
+        let mut call =
+            Call { going: Some(going), back: None, receipt: None, is_told: false, watch: None, question: None };
+        call.goes_on().await;
+        self.calls.push(call);
     }
 
     /// The caller leaves: its window is over.
     fn leave(&mut self, step: &Step, is_it: impl Fn(&Call) -> bool) -> Result<(), RigError> {
-        let call = self.calls.iter_mut().find(|call| is_it(call)).and_then(|call| call.task.take());
-        call.ok_or_else(|| RigError::NoSuchCaller(step.clone()))?.abort();
-        Ok(())
+        let call = self.calls.iter_mut().find(|call| is_it(call)).and_then(|call| call.going.take());
+        call.map(drop).ok_or_else(|| RigError::NoSuchCaller(step.clone()))
     }
 
     fn worker_of(&self, ticket: TicketId) -> Option<WorkerId> {
@@ -364,6 +361,28 @@ impl Daemon {
             self.puppets.insert(puppet.seat.worker(), puppet);
         }
         self.puppets.get_mut(&worker).ok_or_else(|| RigError::NoSuchCaller(step.clone()))
+    }
+
+    /// Waits for a step to come to the machine. What comes with another one and is refused changes nothing: a caller that was
+    /// let go asks for what is not there any more.
+    async fn taken(&mut self, step: &Step) -> Result<(Effects, Delegation), RigError> {
+        loop {
+            // A call that has failed brings nothing any more.
+            let failure = self.calls.last().and_then(|call| call.back.as_ref()?.as_ref().err());
+            let wait = if failure.is_some() { Duration::ZERO } else { COMING_MAX };
+            let came = timeout(wait, self.conductor.next()).await;
+            let Ok(Some(Taken { step: came, effects, after, .. })) = came else {
+                return Err(match failure {
+                    Some(error) => RigError::Told(format!("the call of {step:?} was told: {error}")),
+                    None => RigError::NobodyCame(step.clone()),
+                });
+            };
+            match effects {
+                Err(_) if came != *step => {}
+                _ if came != *step => return Err(RigError::OtherStep { wanted: step.clone(), came }),
+                effects => return Ok((effects?, after)),
+            }
+        }
     }
 
     /// What the effects of a step have to do with calls. A step is brought by the last of them, if by any.
@@ -408,49 +427,29 @@ impl Daemon {
         Err(RigError::Told(format!("the worker was given {given:?}, and by the machine {wanted:?} of {ticket:?}")))
     }
 
-    /// Waits for the calls that must come back in this state, and gives the questions of those that heard an answer. No
-    /// other one may be back.
-    async fn back(&mut self) -> Result<Vec<QuestionId>, RigError> {
+    /// See [`Rig::callers`]. A call that was handed an answer goes on with a step of its own.
+    async fn callers(&mut self) -> Result<(), RigError> {
         let machine = self.fleet.machine();
-        let is_over = |call: &Call| {
-            let watches = call.watch.is_some_and(|watch| machine.watches().any(|(known, _)| known == watch));
+        for mut call in std::mem::take(&mut self.calls) {
             let asks = call.question.and_then(|question| machine.call(question));
-            let asks = matches!(asks, Some(AskCall::Waiting | AskCall::Handed));
-            // An answer is given to whoever takes it, although another time would be one too often.
-            call.is_told && !watches && (!asks || call.is_answered)
-        };
-        let (over, waiting) = self.calls.drain(..).partition(is_over);
-        self.calls = waiting;
-        let mut heard = Vec::new();
-        for call in over {
-            let Some(task) = call.task else { continue };
-            // One that has asked in vain learns that, also where it was handed the answer and is too late to take it.
-            drop(call.go_on);
-            let back = timeout(COMING_MAX, task).await;
-            let told = |what: String| RigError::Told(format!("a call {what}, and by the machine it was to come back"));
-            match back {
-                Ok(Ok(Ok(Back::Done))) => {}
-                Ok(Ok(Ok(Back::Heard(question, answer)))) => {
-                    let wanted = call.is_answered.then_some(ANSWER);
-                    if answer.as_deref() != wanted {
-                        let problem = format!("{question:?} heard {answer:?}, and by the machine {wanted:?}");
-                        return Err(RigError::Told(problem));
-                    }
-                    heard.extend(answer.is_some().then_some(question));
-                }
-                Ok(Ok(Err(error))) => return Err(told(format!("was told: {error}"))),
-                Ok(Err(error)) => return Err(told(format!("failed: {error}"))),
-                Err(_) => return Err(told("waits on".to_owned())),
+            if asks != Some(Asking::Handed) {
+                call.goes_on().await;
             }
+            let watches = call.watch.is_some_and(|watch| machine.watches().any(|(known, _)| known == watch));
+            let is_over = call.is_told && !watches && !matches!(asks, Some(Asking::Waiting | Asking::Handed));
+            let problem = match (&call.back, is_over) {
+                (None, true) if call.going.is_some() => "waits on, and by the machine it was to come back".to_owned(),
+                (Some(back), false) => format!("came back with {back:?} before the machine wanted it told"),
+                (Some(Ok(Back::Heard(_, Some(_))) | Err(_)), true) => format!("came back with {:?}", call.back),
+                (None, false) => {
+                    self.calls.push(call);
+                    continue;
+                }
+                (Some(Ok(_)) | None, true) => continue,
+            };
+            return Err(RigError::Told(format!("a call {problem}")));
         }
-        if self.tasks().any(JoinHandle::is_finished) {
-            return Err(RigError::Told("a call came back before the machine wanted it told".to_owned()));
-        }
-        Ok(heard)
-    }
-
-    fn tasks(&self) -> impl Iterator<Item = &JoinHandle<Result<Back, Error>>> {
-        self.calls.iter().filter_map(|call| call.task.as_ref())
+        Ok(())
     }
 
     /// The daemon dies. Nothing more comes to the machine or to the file once it is told to close, so that waiting for the
@@ -462,57 +461,11 @@ impl Daemon {
         let end = async {
             // In this order: what is dropped after the service is told to close comes to no machine any more.
             tokio::join!(biased; service.close(), async {
-                calls.iter().filter_map(|call| call.task.as_ref()).for_each(JoinHandle::abort);
-                drop((puppets, entering));
+                drop((calls, puppets, entering));
             })
         };
         timeout(COMING_MAX, end).await.map(drop).map_err(|_| RigError::NobodyCame(Step::Restarted))
     }
-}
-
-/// Waits for a step to come to the machine. A call that brings it comes back no sooner.
-async fn taken(
-    conductor: &mut Conductor,
-    step: &Step,
-    brought_by: Option<&mut JoinHandle<Result<Back, Error>>>,
-) -> Result<(Effects, Delegation), RigError> {
-    let back = async {
-        match brought_by {
-            Some(call) => call.await,
-            None => std::future::pending().await,
-        }
-    };
-    let next = async {
-        loop {
-            match conductor.next().await {
-                Some(came) if is_too_late(&came) => {}
-                came => return came,
-            }
-        }
-    };
-    let came = tokio::select! {
-        biased;
-        came = timeout(COMING_MAX, next) => came.ok().flatten(),
-        back = back => {
-            let problem = format!("the call of {step:?} came back before its step came to the machine: {back:?}");
-            return Err(RigError::Told(problem));
-        }
-    };
-    let Some(Taken { step: came, effects, after, .. }) = came else {
-        return Err(RigError::NobodyCame(step.clone()));
-    };
-    if came != *step {
-        return Err(RigError::OtherStep { wanted: step.clone(), came });
-    }
-    Ok((effects?, after))
-}
-
-/// A call that asked was handed its answer and is too late to take it, which it learns from the machine. No path has that.
-fn is_too_late(came: &Taken) -> bool {
-    matches!(
-        (&came.step, &came.effects),
-        (Step::AnswerTaken { .. }, Err(Refused::NotHanded)) | (Step::AskWindowClosed { .. }, Err(Refused::NotWaiting))
-    )
 }
 
 fn done<T>(_: T) -> Back {

@@ -195,10 +195,15 @@ impl World {
                 Effect::Deliver { prompt: Prompt::Answer(question), .. } => self.gives(*question),
                 Effect::Persist(records) => {
                     for record in records {
-                        let Record::Forgotten(id, row) = record else { continue };
-                        let shown = self.number(*id).and_then(|ticket| self.fates[ticket].shown.as_ref());
-                        if shown != Some(row) {
-                            self.breaches.insert("unseen");
+                        match record {
+                            Record::Forgotten(id, row) => {
+                                let shown = self.number(*id).and_then(|ticket| self.fates[ticket].shown.as_ref());
+                                if shown != Some(row) {
+                                    self.breaches.insert("unseen");
+                                }
+                            }
+                            Record::WorkerForgotten(worker) => drop(self.workers_acknowledged.remove(worker)),
+                            _ => {}
                         }
                     }
                 }

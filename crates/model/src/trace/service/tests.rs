@@ -36,10 +36,10 @@ impl Run {
     }
 
     fn take_alone(&mut self, step: Step) {
-        let effects = self.core.apply(step.clone()).expect("it may come");
-        let [step, effects] = [json(&step), json(&effects)];
+        let said = json(&step);
+        let effects = json(&self.core.apply(step).expect("it may come"));
         let digest = self.core.digest();
-        self.lines.push(format!(r#"{{"service":1,"step":{step},"effects":{effects},"digest":"{digest}"}}"#));
+        self.lines.push(format!(r#"{{"service":1,"step":{said},"effects":{effects},"digest":"{digest}"}}"#));
     }
 
     fn sends(&mut self, worker: u64) {
