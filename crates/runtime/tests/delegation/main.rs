@@ -1,5 +1,6 @@
 //! The ticket service on real files, real processes and real time.
 
+mod bounds;
 mod journal;
 mod scene;
 mod tickets;
