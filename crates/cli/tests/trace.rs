@@ -111,7 +111,7 @@ fn a_line_that_is_missing_is_rejected_where_the_next_one_does_not_fit() {
 #[test]
 fn rows_of_a_journal_that_break_a_promise_are_rejected_with_its_name_and_its_statement() {
     let ticket = r#"{"Ticket":[1,{"lead":1,"worker":1,"key":null,"progress":{"Ended":{"Replied":1}},"questions":{},"late_replies":[]}]}"#;
-    let limits = r#"{"workers_max":1,"tickets_queued_max":1,"tickets_max":1,"questions_open_max":1,"watches_max":1,"replies_kept_max":1}"#;
+    let limits = r#"{"workers_max":1,"workers_kept_max":1,"tickets_queued_max":1,"tickets_max":1,"questions_open_max":1,"watches_max":1,"replies_kept_max":1}"#;
     let opening = |stored: &str| format!("{{\"service\":1,\"limits\":{limits},\"stored\":[{ticket}{stored}]}}\n");
     // It ends before its first step.
     assert_eq!(check(&opening("")).status.code(), Some(3));
