@@ -14,6 +14,8 @@ import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js"
 import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { ErrorCode } from "@modelcontextprotocol/sdk/types.js";
 
+import { Failed, check, expect } from "../check.mjs";
+
 // Far more than any check needs on a busy machine.
 const CHECK_MS = 60_000;
 // The windows: what is 45 s and 25 s for people, scaled down by configuration.
@@ -21,28 +23,6 @@ const WINDOW_S = 2;
 const SHORT_WINDOW_S = 0.3;
 const PROGRESS_S = 0.2;
 const RACES = 6;
-
-class Failed extends Error {}
-
-async function check(name, body) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing within ${CHECK_MS} ms`)), CHECK_MS);
-  });
-  try {
-    await Promise.race([body(), late]);
-  } catch (error) {
-    console.log(`FAILED ${name}: ${error.stack}`);
-    throw new Failed();
-  } finally {
-    clearTimeout(timer);
-  }
-  console.log(`ok ${name}`);
-}
-
-function expect(holds, found) {
-  if (!holds) throw new Error(`found ${JSON.stringify(found)}`);
-}
 
 async function call(lead, tool, args = {}, options = {}) {
   const result = await lead.callTool({ name: tool, arguments: args }, undefined, options);
@@ -168,7 +148,9 @@ async function drive(transport, connect) {
       }
     },
   };
-  for (const [name, body] of Object.entries(checks)) await check(`${transport}-${name}`, () => sessions(connect, body));
+  for (const [name, body] of Object.entries(checks)) {
+    await check(`${transport}-${name}`, CHECK_MS, () => sessions(connect, body));
+  }
 }
 
 async function main(lastword) {

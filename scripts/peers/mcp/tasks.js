@@ -12,31 +12,11 @@ import { join } from "node:path";
 import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client";
 import { createTaskSessionFromClient, resultFromTaskOutcome } from "@modelcontextprotocol/ext-tasks/client";
 
+import { Failed, check, expect } from "../check.mjs";
+
 // Far more than any check needs on a busy machine.
 const CHECK_MS = 60_000;
 const REVISION = "2026-07-28";
-
-class Failed extends Error {}
-
-async function check(name, body) {
-  let timer;
-  const late = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing within ${CHECK_MS} ms`)), CHECK_MS);
-  });
-  try {
-    await Promise.race([body(), late]);
-  } catch (error) {
-    console.log(`FAILED ${name}: ${error.stack}`);
-    throw new Failed();
-  } finally {
-    clearTimeout(timer);
-  }
-  console.log(`ok ${name}`);
-}
-
-function expect(holds, found) {
-  if (!holds) throw new Error(`found ${JSON.stringify(found)}`);
-}
 
 // Sends a request as the host of the package, and reads its one response.
 function dispatcher(url, authorization) {
@@ -85,7 +65,7 @@ async function drive(url, token) {
     return resultFromTaskOutcome(outcome).structuredContent.worker;
   };
 
-  await check("question", async () => {
+  await check("question", CHECK_MS, async () => {
     const asked = [];
     const lead = session((request) => {
       asked.push(request);
@@ -99,7 +79,7 @@ async function drive(url, token) {
     await lead.close();
   });
 
-  await check("nobody-to-ask", async () => {
+  await check("nobody-to-ask", CHECK_MS, async () => {
     // It says "cancel" for an application that takes no questions: the question stays, and the lead hears of it.
     const lead = session(undefined);
     const worker = await spawn(lead);
@@ -113,7 +93,7 @@ async function drive(url, token) {
     await lead.close();
   });
 
-  await check("cancel-and-fail", async () => {
+  await check("cancel-and-fail", CHECK_MS, async () => {
     const lead = session(undefined);
     const worker = await spawn(lead);
     const cancelled = await lead.callTool("fleet_send", { worker, content: "wait=60000" });

@@ -9,6 +9,8 @@ import { once } from "node:events";
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
 
+import { Failed, check, expect } from "../check.mjs";
+
 // Far more than any check needs on a busy machine, and less than a long turn: a turn that nobody ended is noticed.
 const WAIT_MS = 15_000;
 const LONG_TURN = "wait=60000";
@@ -16,30 +18,6 @@ const UPDATES = 20;
 const INVALID_PARAMS = -32602;
 
 const { session: methods } = acp.methods.agent;
-
-/** Runs a check within its time, and prints its line. */
-async function check(name, body) {
-  let timer;
-  const bound = new Promise((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`nothing within ${WAIT_MS} ms`)), WAIT_MS);
-  });
-  try {
-    await Promise.race([body(), bound]);
-    console.log(`ok ${name}`);
-  } catch (error) {
-    console.log(`FAILED ${name}: ${error?.message ?? error}`);
-    throw new Failed(name);
-  } finally {
-    clearTimeout(timer);
-  }
-}
-
-/** A check failed and has said so. */
-class Failed extends Error {}
-
-function expect(holds, found) {
-  if (!holds) throw new Error(`the agent gave ${JSON.stringify(found)}`);
-}
 
 /** What a session says until as many of its prompts have stopped: the chunks, and the reasons. */
 async function until(session, stops) {
@@ -78,27 +56,27 @@ async function drive(command, args) {
     });
 
   const workflow = async (agent) => {
-    await check("initialize", async () => {
+    await check("initialize", WAIT_MS, async () => {
       const answer = await agent.request(acp.methods.agent.initialize, { protocolVersion: acp.PROTOCOL_VERSION });
       expect(answer.protocolVersion === acp.PROTOCOL_VERSION, answer);
     });
 
     let session;
     let other;
-    await check("new-session", async () => {
+    await check("new-session", WAIT_MS, async () => {
       session = await agent.buildSession(process.cwd()).start();
       other = await agent.buildSession(process.cwd()).start();
       expect(session.sessionId && session.sessionId !== other.sessionId, [session.sessionId, other.sessionId]);
     });
     const cancel = () => agent.notify(methods.cancel, { sessionId: session.sessionId });
 
-    await check("updates", async () => {
+    await check("updates", WAIT_MS, async () => {
       session.prompt(`updates=${UPDATES} say=done`);
       const numbers = Array.from({ length: UPDATES }, (_, index) => `${index + 1}`);
       same(await until(session, 1), { said: [...numbers, "done"], reasons: ["end_turn"] });
     });
 
-    await check("permission", async () => {
+    await check("permission", WAIT_MS, async () => {
       session.prompt("permission");
       const granted = await until(session, 1);
       expect(granted.reasons[0] === "end_turn" && granted.said.length === 1, granted);
@@ -110,7 +88,7 @@ async function drive(command, args) {
       expect(refused.said[0].includes("cancelled"), refused);
     });
 
-    await check("overlap-running", async () => {
+    await check("overlap-running", WAIT_MS, async () => {
       const older = session.prompt(`say=running ${LONG_TURN}`);
       await running(session);
       const newer = session.prompt("say=newer");
@@ -118,27 +96,27 @@ async function drive(command, args) {
       same((await until(session, 2)).said, ["newer"]);
     });
 
-    await check("overlap-at-once", async () => {
+    await check("overlap-at-once", WAIT_MS, async () => {
       const older = session.prompt(LONG_TURN);
       const newer = session.prompt("say=newer");
       same([await stopReason(older), await stopReason(newer)], ["cancelled", "end_turn"]);
       same((await until(session, 2)).said, ["newer"]);
     });
 
-    await check("cancel", async () => {
+    await check("cancel", WAIT_MS, async () => {
       session.prompt(`say=running ${LONG_TURN}`);
       await running(session);
       await cancel();
       same(await until(session, 1), { said: [], reasons: ["cancelled"] });
     });
 
-    await check("cancel-at-once", async () => {
+    await check("cancel-at-once", WAIT_MS, async () => {
       session.prompt(LONG_TURN);
       await cancel();
       same(await until(session, 1), { said: [], reasons: ["cancelled"] });
     });
 
-    await check("prompt-after-cancel", async () => {
+    await check("prompt-after-cancel", WAIT_MS, async () => {
       const ended = session.prompt(LONG_TURN);
       const sent = cancel();
       const later = session.prompt("say=later");
@@ -147,7 +125,7 @@ async function drive(command, args) {
       await sent;
     });
 
-    await check("close", async () => {
+    await check("close", WAIT_MS, async () => {
       session.prompt(`say=running ${LONG_TURN}`);
       await running(session);
       await agent.request(methods.close, { sessionId: session.sessionId });
@@ -156,7 +134,7 @@ async function drive(command, args) {
       same(await until(other, 1), { said: ["alive"], reasons: ["end_turn"] });
     });
 
-    await check("closed-session", async () => {
+    await check("closed-session", WAIT_MS, async () => {
       const answer = await session.prompt("say=ghost").catch(({ code, message, data }) => ({ code, message, data }));
       expect(answer.code === INVALID_PARAMS && JSON.stringify(answer).includes(session.sessionId), answer);
     });
@@ -164,7 +142,7 @@ async function drive(command, args) {
 
   try {
     await client.connectWith(stream, workflow);
-    await check("exit", async () => {
+    await check("exit", WAIT_MS, async () => {
       child.stdin.end();
       same(await exited, [0, null]);
     });
