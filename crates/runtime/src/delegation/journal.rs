@@ -19,7 +19,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
     thread,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use lastword_core::delegation::{LeadId, QuestionId, Record, ReplyId, Tables, TicketId, WorkerId};
@@ -48,25 +48,30 @@ const BUSY_MAX: Duration = Duration::from_secs(5);
 /// The fixed part at the beginning of each SQLite file.
 const HEADER_BYTES: usize = 100;
 
-/// A row is JSON in the words of the core. Texts are by what they belong to. The last column of each is its [`checksum`]. The one row of marks is there once a ticket was
-/// forgotten. The core knows no clock: when a ticket was stored and last changed is for people and programs that look.
+/// A row is JSON in the words of the core. Texts are by what they belong to. The last column of each is its [`checksum`]. The one
+/// row of marks is there once a ticket was forgotten. `at` is when a row was written, in milliseconds since 1970: the core knows
+/// no clock, and that is for people and programs that look.
 const SCHEMA: &str = "
     CREATE TABLE worker (id INTEGER PRIMARY KEY, row TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
     CREATE TABLE ticket (
         id INTEGER PRIMARY KEY,
         row TEXT NOT NULL,
         seen INTEGER NOT NULL,
-        created TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
-        updated TEXT NOT NULL DEFAULT (strftime('%Y-%m-%dT%H:%M:%fZ', 'now')),
+        at INTEGER NOT NULL,
         sum INTEGER NOT NULL
     ) STRICT;
     CREATE TABLE marks (id INTEGER PRIMARY KEY, row TEXT NOT NULL, sum INTEGER NOT NULL) STRICT;
     CREATE TABLE inbox (reply INTEGER PRIMARY KEY, lead INTEGER NOT NULL, worker INTEGER NOT NULL, sum INTEGER NOT NULL)
         STRICT;
     CREATE TABLE inbox_read (lead INTEGER PRIMARY KEY, reply INTEGER NOT NULL, sum INTEGER NOT NULL) STRICT;
-    CREATE TABLE text
-        (kind TEXT NOT NULL, id INTEGER NOT NULL, body TEXT NOT NULL, sum INTEGER NOT NULL, PRIMARY KEY (kind, id))
-        STRICT, WITHOUT ROWID;
+    CREATE TABLE text (
+        kind TEXT NOT NULL,
+        id INTEGER NOT NULL,
+        body TEXT NOT NULL,
+        at INTEGER NOT NULL,
+        sum INTEGER NOT NULL,
+        PRIMARY KEY (kind, id)
+    ) STRICT, WITHOUT ROWID;
 ";
 
 /// What a text belongs to.
@@ -142,19 +147,36 @@ pub(super) struct Reader {
 impl Reader {
     /// The text; none where there is none.
     pub(super) fn text(&self, of: Of) -> Result<Option<String>, JournalError> {
+        self.text_row(of, |row| row.get(2))
+    }
+
+    fn text_row<T>(
+        &self,
+        of: Of,
+        says: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> Result<Option<T>, JournalError> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
         let (kind, id) = of.key();
-        let select = "SELECT kind, id, body, sum FROM text WHERE kind = ?1 AND id = ?2";
-        let text = one(&connection, "text", select, (kind, id), |row| row.get(2));
+        let select = "SELECT kind, id, body, at, sum FROM text WHERE kind = ?1 AND id = ?2";
+        let text = one(&connection, "text", select, (kind, id), says);
         text.map_err(|error| JournalError::new(&self.file, error.said("text", &format!("{kind} {id}"))))
     }
 
     /// When a ticket was stored and last changed; none where there is no such ticket.
     pub(super) fn times(&self, ticket: TicketId) -> Result<Option<Times>, JournalError> {
+        // Its task was stored with it, and never changes.
+        let created = self.text_row(Of::Task(ticket), |row| row.get::<_, i64>(3))?;
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        let times = |row: &Row<'_>| Ok(Times { created: row.get(3)?, updated: row.get(4)? });
-        let times = one(&connection, "ticket", TICKET, [sql(ticket.0)], times);
-        times.map_err(|error| JournalError::new(&self.file, error.said("ticket", &ticket.0.to_string())))
+        let updated = one(&connection, "ticket", TICKET, [sql(ticket.0)], |row| row.get::<_, i64>(3))
+            .map_err(|error| JournalError::new(&self.file, error.said("ticket", &ticket.0.to_string())))?;
+        let Some((created, updated)) = created.zip(updated) else { return Ok(None) };
+        let times = connection.query_row(
+            "SELECT strftime('%Y-%m-%dT%H:%M:%fZ', ?1 / 1000.0, 'unixepoch'),
+                strftime('%Y-%m-%dT%H:%M:%fZ', ?2 / 1000.0, 'unixepoch')",
+            [created, updated],
+            |row| Ok(Times { created: row.get(0)?, updated: row.get(1)? }),
+        );
+        times.map(Some).map_err(|error| JournalError::new(&self.file, error.to_string()))
     }
 }
 
@@ -237,14 +259,17 @@ impl Writer {
     }
 
     fn commit(&mut self, batch: &[Entry]) -> rusqlite::Result<()> {
+        let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let at = i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX);
         let transaction = self.connection.transaction()?;
         for entry in batch {
-            entry.records.iter().try_for_each(|record| put(&transaction, record))?;
+            entry.records.iter().try_for_each(|record| put(&transaction, record, at))?;
             for (of, body) in &entry.texts {
                 let (kind, id) = of.key();
                 // A text is written once: what was acknowledged never changes.
-                let insert = "INSERT OR IGNORE INTO text (kind, id, body, sum) VALUES (?1, ?2, ?3, ?4)";
-                write(&transaction, "text", insert, &[kind.into(), ValueRef::Integer(id), body.as_str().into()])?;
+                let insert = "INSERT OR IGNORE INTO text (kind, id, body, at, sum) VALUES (?1, ?2, ?3, ?4, ?5)";
+                let [id, at] = [id, at].map(ValueRef::Integer);
+                write(&transaction, "text", insert, &[kind.into(), id, body.as_str().into(), at])?;
             }
         }
         transaction.commit()
@@ -264,7 +289,7 @@ fn permitted(permits: &mpsc::Receiver<usize>, entries: &mpsc::Receiver<Entry>) -
     permits.recv().map_or_else(|_| Vec::new(), |count| entries.iter().take(count).collect())
 }
 
-fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
+fn put(transaction: &Transaction<'_>, record: &Record, at: i64) -> rusqlite::Result<()> {
     let id = |id: u64| ValueRef::Integer(sql(id));
     match record {
         Record::Worker(worker, row) => {
@@ -276,13 +301,9 @@ fn put(transaction: &Transaction<'_>, record: &Record) -> rusqlite::Result<()> {
             transaction.prepare_cached("DELETE FROM worker WHERE id = ?1")?.execute(params![sql(worker.0)]).map(drop)
         }
         Record::Ticket(ticket, row) => {
-            transaction
-                .prepare_cached(
-                    "INSERT INTO ticket (id, row, seen, sum) VALUES (?1, ?2, FALSE, 0)
-                    ON CONFLICT (id) DO UPDATE SET row = excluded.row, seen = FALSE, updated = excluded.updated",
-                )?
-                .execute(params![sql(ticket.0), json(row)?])?;
-            seal(transaction, *ticket)
+            let insert = "INSERT OR REPLACE INTO ticket (id, row, seen, at, sum) VALUES (?1, ?2, ?3, ?4, ?5)";
+            let [unseen, at] = [0, at].map(ValueRef::Integer);
+            write(transaction, "ticket", insert, &[id(ticket.0), json(row)?.as_str().into(), unseen, at])
         }
         Record::Seen(ticket) => {
             transaction
@@ -326,7 +347,7 @@ fn write(transaction: &Transaction<'_>, table: &str, insert: &str, columns: &[Va
     transaction.prepare_cached(insert)?.execute(params_from_iter(values)).map(drop)
 }
 
-/// Gives the row of a ticket its checksum, since SQLite has the clock and knows what it has kept of the row.
+/// Gives the row of a ticket that was changed in place its checksum.
 fn seal(transaction: &Transaction<'_>, ticket: TicketId) -> rusqlite::Result<()> {
     let id = sql(ticket.0);
     let sum = transaction.prepare_cached(TICKET)?.query_row([id], |row| checksum_of("ticket", row)).optional()?;
@@ -489,7 +510,7 @@ fn check(path: &Path) -> Result<Tables, OpenError> {
         }
     }
     // They are read when they are asked for, which would be late to learn that one is not what it was.
-    let mut statement = connection.prepare("SELECT kind, id, body, sum FROM text").map_err(sql_error)?;
+    let mut statement = connection.prepare("SELECT kind, id, body, at, sum FROM text").map_err(sql_error)?;
     let mut rows = statement.query([]).map_err(sql_error)?;
     while let Some(row) = rows.next().map_err(sql_error)? {
         if !is_whole("text", row).map_err(sql_error)? {
@@ -502,7 +523,7 @@ fn check(path: &Path) -> Result<Tables, OpenError> {
 }
 
 /// The row of one ticket.
-const TICKET: &str = "SELECT id, row, seen, created, updated, sum FROM ticket WHERE id = ?1";
+const TICKET: &str = "SELECT id, row, seen, at, sum FROM ticket WHERE id = ?1";
 
 /// Where the rows are. The first column is their id, and they come with all of them, since the checksum is that of all.
 struct Source {
@@ -519,12 +540,12 @@ const SOURCES: &[Source] = &[
     },
     Source {
         table: "ticket",
-        select: "SELECT id, row, seen, created, updated, sum FROM ticket",
+        select: "SELECT id, row, seen, at, sum FROM ticket",
         record: |id, row| Ok(Record::Ticket(TicketId(id), parse(row)?)),
     },
     Source {
         table: "ticket",
-        select: "SELECT id, row, seen, created, updated, sum FROM ticket WHERE seen",
+        select: "SELECT id, row, seen, at, sum FROM ticket WHERE seen",
         record: |id, _| Ok(Record::Seen(TicketId(id))),
     },
     Source {

@@ -268,8 +268,8 @@ impl Shell {
         }
     }
 
-    /// The worker's process has ended, and says how. When the service closes, its end is ours and no news: the worker lives on, and is
-    /// started again with the service.
+    /// The worker's process has ended, and says how. When the service closes, its end is ours and no news: the worker lives on,
+    /// and is started again with the service.
     pub(super) fn died(self: &Arc<Self>, worker: WorkerId, how: String) {
         let mut state = self.lock();
         // Whoever stopped it knows.

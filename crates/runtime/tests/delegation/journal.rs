@@ -170,9 +170,9 @@ async fn a_text_that_changes_while_the_journal_is_open_is_not_shown() {
 fn contents(journal: &Path) -> Vec<String> {
     let journal = Connection::open(journal).unwrap();
     let all = "SELECT 'worker', id, row FROM worker
-        UNION ALL SELECT 'ticket', id, row || ' ' || seen || ' ' || created || ' ' || updated FROM ticket
+        UNION ALL SELECT 'ticket', id, row || ' ' || seen || ' ' || at FROM ticket
         UNION ALL SELECT 'inbox', reply, lead || ' ' || worker FROM inbox UNION ALL SELECT 'read', lead, reply || '' FROM inbox_read
-        UNION ALL SELECT kind, id, body FROM text ORDER BY 1, 2";
+        UNION ALL SELECT kind, id, at || ' ' || body FROM text ORDER BY 1, 2";
     let mut select = journal.prepare(all).unwrap();
     let rows = select.query_map([], |row| {
         Ok(format!("{} {} {}", row.get::<_, String>(0)?, row.get::<_, i64>(1)?, row.get::<_, String>(2)?))
