@@ -410,14 +410,6 @@ impl Delegation {
         self.journal.iter().map(|entry| &entry.records[..])
     }
 
-    /// How many rows, places, questions, calls and entries it remembers.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        let rows = self.now.workers.len() + self.now.tickets.len() + self.now.seen.len();
-        let inboxes: usize = self.now.inboxes.values().map(|inbox| inbox.replies.len()).sum();
-        rows + inboxes + self.questions.len() + self.keys.len() + self.watches.len() + self.journal.len()
-    }
-
     /// The bounds that it was made with.
     #[must_use]
     pub fn limits(&self) -> &Limits {

@@ -1,8 +1,8 @@
 //! The tickets of a delegation: the full path on which another service lost a reply, refusals, the store, and restarts.
 
 use lastword_core::delegation::{
-    Call, Delegation, Effect, Ending, LeadId, Limits, Marks, Progress, Prompt, QuestionId, Receipt, Record, Refused,
-    ReplyId, RequestKey, State, Step, Tables, TicketId, TurnEnd, WatchId, WorkerId,
+    Call, Delegation, Effect, Ending, LeadId, Life, Limits, Marks, Progress, Prompt, QuestionId, Receipt, Record,
+    Refused, ReplyId, RequestKey, State, Step, Tables, TicketId, TurnEnd, WatchId, Worker, WorkerId,
 };
 use proptest::prelude::*;
 
@@ -315,6 +315,49 @@ fn a_worker_that_dies_fails_its_open_tickets_and_no_other() {
 }
 
 #[test]
+fn a_worker_may_die_once_it_was_launched_or_is_to_stop_and_not_before() {
+    let mut machine = Delegation::new(Limits::default());
+    machine.apply(Step::Spawned { lead: LEAD }).unwrap();
+    let died = Step::WorkerDied { worker: WORKER };
+    // The store does not have it, so that nobody has started it.
+    assert_eq!((machine.worker(WORKER), machine.may_come().contains(&died)), (None, false));
+    machine.apply(Step::Stopped { lead: LEAD, worker: WORKER }).unwrap();
+    assert!(machine.may_come().contains(&died));
+
+    let mut service = Service::new(Limits::default());
+    assert!(service.machine.may_come().contains(&died));
+    assert_eq!(service.machine.worker(WORKER), Some(&Worker { lead: LEAD, life: Life::Alive }));
+    service.take(died.clone());
+    assert!(!service.machine.may_come().contains(&died));
+    assert_eq!(service.machine.apply(Step::Restarted), Err(Refused::NotRestored));
+}
+
+#[test]
+fn a_cancel_ends_what_runs_at_once_and_what_is_being_given_as_soon_as_it_is() {
+    let cancel = Step::Cancelled { lead: LEAD, ticket: TICKET };
+    let mut service = begun();
+    assert!(service.take(cancel.clone()).contains(&Effect::CancelTurn(TICKET)));
+    assert_eq!(service.machine.apply(cancel.clone()), Err(Refused::TicketEnded));
+
+    let mut service = Service::new(Limits::default());
+    service.send();
+    assert!(!service.take(cancel).contains(&Effect::CancelTurn(TICKET)));
+    assert_eq!(service.take(Step::Delivered { ticket: TICKET }), [Effect::CancelTurn(TICKET)]);
+
+    let mut service = Service::new(Limits::default());
+    service.send();
+    assert_eq!(service.take(Step::Delivered { ticket: TICKET }), []);
+}
+
+#[test]
+fn a_digest_is_sixteen_digits_that_tell_states_apart() {
+    let (one, two) = (Service::new(Limits::default()).machine.digest(), begun().machine.digest());
+    assert!(one.len() == 16 && one.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
+    assert_eq!(one, Service::new(Limits::default()).machine.digest());
+    assert_ne!(one, two);
+}
+
+#[test]
 fn what_is_somebody_elses_is_refused() {
     let mut service = begun();
     service.take(Step::Asked { worker: WORKER, ticket: TICKET });
@@ -353,12 +396,24 @@ fn each_bound_refuses_and_says_so() {
     service.take(ask.clone());
     assert_eq!(service.machine.apply(ask), Err(Refused::TooManyQuestions));
     service.send();
-    let send = Step::Sent { lead: LEAD, worker: WORKER, key: None, replace: false, watch: false };
-    assert_eq!(service.machine.apply(send), Err(Refused::TooManyTickets));
+    let send = |replace| Step::Sent { lead: LEAD, worker: WORKER, key: None, replace, watch: false };
+    assert_eq!(service.machine.apply(send(false)), Err(Refused::TooManyTickets));
     let reply = Step::Replied { worker: WORKER, ticket: Some(TICKET) };
     service.take(reply.clone());
     service.take(reply.clone());
     assert_eq!(service.machine.apply(reply), Err(Refused::TooManyReplies));
+
+    let mut service = Service::new({
+        let mut limits = Limits::default();
+        limits.tickets_queued_max = 1;
+        limits
+    });
+    service.send();
+    service.send();
+    assert_eq!(service.machine.apply(send(false)), Err(Refused::QueueFull));
+    // One in the place of those that wait has room.
+    service.take(send(true));
+    assert_eq!(service.machine.queue(WORKER).count(), 1);
 }
 
 fn steps() -> impl Strategy<Value = Step> {
