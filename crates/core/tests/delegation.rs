@@ -350,6 +350,24 @@ fn a_cancel_ends_what_runs_at_once_and_what_is_being_given_as_soon_as_it_is() {
 }
 
 #[test]
+fn what_happens_to_a_ticket_that_waits_is_nothing_to_the_turn_of_another_one() {
+    let cancels = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::CancelTurn(_)));
+    let (second, third) = (TicketId(2), TicketId(3));
+    let mut service = Service::new(Limits::default());
+    (0..3).for_each(|_| drop(service.send()));
+    assert_eq!(service.machine.apply(Step::Delivered { ticket: second }), Err(Refused::NotRunning));
+    service.take(Step::Delivered { ticket: TICKET });
+    assert!(!cancels(&service.take(Step::Cancelled { lead: LEAD, ticket: second })));
+    service.take(Step::Asked { worker: WORKER, ticket: TICKET });
+    service.take(Step::TurnEnded { ticket: TICKET, end: TurnEnd::Ended });
+    // The turn waits for its answer.
+    assert!(!cancels(&service.take(Step::Cancelled { lead: LEAD, ticket: third })));
+    assert_eq!((service.machine.turn(WORKER), service.machine.stage(WORKER)), (Some(TICKET), Some("paused")));
+    // A reply is no cancel.
+    assert!(!cancels(&begun().take(Step::Replied { worker: WORKER, ticket: Some(TICKET) })));
+}
+
+#[test]
 fn a_digest_is_sixteen_digits_that_tell_states_apart() {
     let (one, two) = (Service::new(Limits::default()).machine.digest(), begun().machine.digest());
     assert!(one.len() == 16 && one.bytes().all(|byte| byte.is_ascii_hexdigit()), "{one}");
