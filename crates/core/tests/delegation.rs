@@ -323,6 +323,8 @@ fn a_worker_may_die_once_it_was_launched_or_is_to_stop_and_not_before() {
     assert_eq!((machine.worker(WORKER), machine.may_come().contains(&died)), (None, false));
     machine.apply(Step::Stopped { lead: LEAD, worker: WORKER }).unwrap();
     assert!(machine.may_come().contains(&died));
+    let effects = machine.apply(Step::Persisted { entries: 2 }).unwrap();
+    assert!(!effects.contains(&Effect::Launch(WORKER)), "{effects:?}");
 
     let mut service = Service::new(Limits::default());
     assert!(service.machine.may_come().contains(&died));
@@ -365,6 +367,22 @@ fn what_happens_to_a_ticket_that_waits_is_nothing_to_the_turn_of_another_one() {
     assert_eq!((service.machine.turn(WORKER), service.machine.stage(WORKER)), (Some(TICKET), Some("paused")));
     // A reply is no cancel.
     assert!(!cancels(&begun().take(Step::Replied { worker: WORKER, ticket: Some(TICKET) })));
+}
+
+#[test]
+fn states_have_the_words_of_mcp_tasks_and_the_last_three_are_terminal() {
+    let words = [
+        (State::Queued, "queued", false),
+        (State::Working, "working", false),
+        (State::InputRequired, "input_required", false),
+        (State::Completed, "completed", true),
+        (State::Failed, "failed", true),
+        (State::Cancelled, "cancelled", true),
+    ];
+    for (state, word, is_terminal) in words {
+        assert_eq!((state.as_str(), state.is_terminal()), (word, is_terminal));
+    }
+    assert_eq!(RequestKey::from("build-7").as_str(), "build-7");
 }
 
 #[test]
