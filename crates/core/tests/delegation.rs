@@ -264,6 +264,9 @@ fn where_tickets_are_full_a_new_one_takes_the_place_of_the_oldest_that_its_lead_
     let stray = Step::Replied { worker: WorkerId(2), ticket: None };
     assert!(service.take(stray).contains(&Effect::Acknowledge(Receipt::Reply(ReplyId(3)))));
     assert_eq!(service.machine.stored().marks, Marks { question: 1, reply: 2 });
+    let mut again = Tables::default();
+    service.machine.stored().records().for_each(|record| again.put(record));
+    assert_eq!(again, *service.machine.stored());
 }
 
 #[test]
