@@ -25,6 +25,8 @@ use alloc::{
 };
 use core::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{digest, guard::guard};
 
 mod record;
@@ -37,7 +39,8 @@ pub use record::{
 pub use step::{Effect, Effects, Prompt, Receipt, Refused, Step, TurnEnd};
 
 /// The bounds of the service. At each of them a step is refused, and nothing changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Limits {
     /// How many workers may live.
@@ -54,8 +57,9 @@ pub struct Limits {
     pub watches_max: usize,
     /// How many replies are kept beside one ended ticket, and how many unread ones in one inbox.
     pub replies_kept_max: usize,
-    /// The guard that a checker forces, if any.
+    /// The guard that a checker forces, if any. No trace has it.
     #[cfg(feature = "check")]
+    #[serde(skip)]
     pub forced: Option<crate::guard::Forced>,
 }
 

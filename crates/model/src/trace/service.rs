@@ -19,23 +19,11 @@ use crate::{
 #[serde(deny_unknown_fields)]
 pub(super) struct Line {
     pub(super) service: u64,
-    limits: Option<RecordedLimits>,
+    limits: Option<Limits>,
     stored: Option<Vec<Record>>,
     step: Option<Step>,
     effects: Option<Effects>,
     digest: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RecordedLimits {
-    workers_max: usize,
-    workers_kept_max: usize,
-    tickets_queued_max: usize,
-    tickets_max: usize,
-    questions_open_max: usize,
-    watches_max: usize,
-    replies_kept_max: usize,
 }
 
 /// What a line says.
@@ -47,15 +35,7 @@ pub(super) enum Said {
 impl Line {
     pub(super) fn said(self) -> Result<Said, Problem> {
         match (self.limits, self.stored, self.step, self.effects, self.digest) {
-            (Some(recorded), Some(rows), None, None, None) => {
-                let mut limits = Limits::default();
-                limits.workers_max = recorded.workers_max;
-                limits.workers_kept_max = recorded.workers_kept_max;
-                limits.tickets_queued_max = recorded.tickets_queued_max;
-                limits.tickets_max = recorded.tickets_max;
-                limits.questions_open_max = recorded.questions_open_max;
-                limits.watches_max = recorded.watches_max;
-                limits.replies_kept_max = recorded.replies_kept_max;
+            (Some(limits), Some(rows), None, None, None) => {
                 let mut stored = Tables::default();
                 rows.into_iter().for_each(|row| stored.put(row));
                 Ok(Said::Opened(limits, stored))

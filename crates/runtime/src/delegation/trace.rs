@@ -19,16 +19,7 @@ pub const TARGET: &str = "lastword::delegation";
 
 pub(super) fn opened(service: u64, limits: &Limits, stored: &Tables) {
     if tracing::enabled!(target: TARGET, Level::TRACE) {
-        let limits = serde_json::json!({
-            "workers_max": limits.workers_max,
-            "workers_kept_max": limits.workers_kept_max,
-            "tickets_queued_max": limits.tickets_queued_max,
-            "tickets_max": limits.tickets_max,
-            "questions_open_max": limits.questions_open_max,
-            "watches_max": limits.watches_max,
-            "replies_kept_max": limits.replies_kept_max,
-        });
-        let (limits, stored) = (limits.to_string(), json(&stored.records().collect::<Vec<_>>()));
+        let (limits, stored) = (json(limits), json(&stored.records().collect::<Vec<_>>()));
         tracing::trace!(target: TARGET, service, limits, stored);
     }
 }

@@ -69,15 +69,7 @@ fn json(value: &impl serde::Serialize) -> String {
 }
 
 fn opening(limits: &Limits, stored: &Tables) -> String {
-    let limits = serde_json::json!({
-        "workers_max": limits.workers_max,
-        "workers_kept_max": limits.workers_kept_max,
-        "tickets_queued_max": limits.tickets_queued_max,
-        "tickets_max": limits.tickets_max,
-        "questions_open_max": limits.questions_open_max,
-        "watches_max": limits.watches_max,
-        "replies_kept_max": limits.replies_kept_max,
-    });
+    let limits = json(limits);
     let stored = json(&stored.records().collect::<Vec<_>>());
     format!(r#"{{"service":1,"limits":{limits},"stored":{stored}}}"#)
 }
